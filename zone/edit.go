@@ -1,0 +1,75 @@
+package zone
+
+// zoneEditor is the next state of a zone while it is made.
+type zoneEditor struct {
+	schema
+	before *zoneView
+	nodes  *shardsEditor[Name, node]
+}
+
+func editZone(before *zoneView, s schema) *zoneEditor {
+	return &zoneEditor{schema: s, before: before, nodes: before.nodes.edit()}
+}
+
+// replace takes away the records of before and puts those of now. No other records may stand at these names.
+func (e *zoneEditor) replace(before, now recordSet) {
+	for name := range before {
+		if _, stays := now[name]; !stays {
+			e.remove(name)
+		}
+	}
+	for name, rrsets := range now {
+		if was, ok := before[name]; !ok || !now.equalAt(name, was) {
+			e.put(name, rrsets)
+		}
+	}
+}
+
+func (e *zoneEditor) put(name Name, rrsets []RRset) {
+	n, found := e.nodes.get(name)
+	n.rrsets = rrsets
+	e.nodes.set(name, n)
+	if !found {
+		e.addToParent(name)
+	}
+}
+
+// addToParent counts a new name at its parent, which makes the parent an empty non-terminal if it was not there.
+func (e *zoneEditor) addToParent(name Name) {
+	for name != e.apex {
+		name, _ = name.Parent()
+		n, found := e.nodes.get(name)
+		n.children++
+		e.nodes.set(name, n)
+		if found {
+			return
+		}
+	}
+}
+
+// remove takes the records of a name, and the name too if none is below it; and then so with the names above.
+func (e *zoneEditor) remove(name Name) {
+	n, _ := e.nodes.get(name)
+	n.rrsets = nil
+	for n.children == 0 && n.rrsets == nil && name != e.apex {
+		e.nodes.delete(name)
+		name, _ = name.Parent()
+		n, _ = e.nodes.get(name)
+		n.children--
+	}
+	e.nodes.set(name, n)
+}
+
+// done returns the new state: the one before if no record has changed, else one with the next serial (RFC 1982 §3.1).
+func (e *zoneEditor) done() *zoneView {
+	if !e.nodes.changed {
+		return e.before
+	}
+	serial := e.before.serial + 1
+	soa := soaRRset(e.apex, serial, e.ttl, e.negativeTTL)
+	apex, _ := e.nodes.get(e.apex)
+	e.nodes.set(e.apex, apex.with(soa))
+	negative := soa
+	negative.TTL = e.negativeTTL
+	return &zoneView{apex: e.apex, serial: serial, nodes: e.nodes.done(), negative: negative}
+}

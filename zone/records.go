@@ -1,0 +1,231 @@
+package zone
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/miekg/dns"
+)
+
+// schema makes records of peers: the only place that knows owner names, weights and TTLs. It is a value and its
+// methods are pure functions.
+type schema struct {
+	apex        Name
+	ttl         uint32
+	negativeTTL uint32
+}
+
+// recordSet is RRsets by owner name, each name's sorted by type.
+type recordSet map[Name][]RRset
+
+// dnsVersion is the version of the Kubernetes DNS specification that the zone follows, and versionTTL its TTL there.
+const (
+	dnsVersion = "1.1.0"
+	versionTTL = 28800
+)
+
+// fixed returns what the zone holds without any peer, but for the SOA.
+func (s schema) fixed(nameServer []netip.Addr) recordSet {
+	nsName := mustChild(mustChild(s.apex, "dns"), "ns")
+	set := recordSet{
+		s.apex:                           {newRRset(dns.TypeNS, s.ttl, string(nsName))},
+		mustChild(s.apex, "dns-version"): {newRRset(dns.TypeTXT, versionTTL, string(rune(len(dnsVersion)))+dnsVersion)},
+		// Without an address the name is there all the same, so that nobody is told that it does not exist.
+		nsName: {},
+	}
+	if len(nameServer) > 0 {
+		var host draft
+		host.addAddrs(nameServer)
+		set[nsName] = host.rrsets(s.ttl)
+	}
+	return set
+}
+
+// ofService returns the records of all peers of one service, other than their pods' names.
+func (s schema) ofService(namespace, service string, peers []Peer) recordSet {
+	owner, err := s.serviceName(namespace, service)
+	if err != nil {
+		return nil
+	}
+	drafts := map[Name]*draft{}
+	at := func(name Name) *draft {
+		d := drafts[name]
+		if d == nil {
+			d = new(draft)
+			drafts[name] = d
+		}
+		return d
+	}
+	all := at(owner)
+	for i := range peers {
+		peer := &peers[i]
+		for label, addrs := range peer.endpoints() {
+			target, err := owner.Child(label)
+			if err != nil {
+				continue // admit has seen to it that there is none
+			}
+			host := at(target)
+			host.addAddrs(addrs)
+			all.addAddrs(addrs)
+			for _, port := range peer.Ports {
+				e := srvEndpoint{port.Number, target}
+				host.srv = append(host.srv, e)
+				all.srv = append(all.srv, e)
+				if name, err := portName(owner, port); err == nil {
+					named := at(name)
+					named.srv = append(named.srv, e)
+				}
+			}
+		}
+	}
+	set := make(recordSet, len(drafts))
+	for name, d := range drafts {
+		if rrsets := d.rrsets(s.ttl); len(rrsets) > 0 {
+			set[name] = rrsets
+		}
+	}
+	return set
+}
+
+// ofAddress returns the records of one address of one namespace: the pod's name.
+func (s schema) ofAddress(namespace string, addr netip.Addr) recordSet {
+	owner, err := s.podName(namespace, addr)
+	if err != nil {
+		return nil
+	}
+	rrtype, data := addressData(addr)
+	return recordSet{owner: {newRRset(rrtype, s.ttl, data)}}
+}
+
+func (s schema) serviceName(namespace, service string) (Name, error) {
+	return s.apex.descend("svc", namespace, service)
+}
+
+func (s schema) podName(namespace string, addr netip.Addr) (Name, error) {
+	return s.apex.descend("pod", namespace, AddressLabel(addr))
+}
+
+// portName returns the owner name of a named port's SRV records (RFC 2782). A port name of 63 octets has none, since
+// the underscore makes the label too long.
+func portName(service Name, port Port) (Name, error) {
+	if port.Name == "" {
+		return "", ErrName
+	}
+	return service.descend("_"+port.Protocol, "_"+port.Name)
+}
+
+// endpoints iterates over the endpoint labels of the peer, each with its addresses.
+func (p *Peer) endpoints() func(yield func(string, []netip.Addr) bool) {
+	return func(yield func(string, []netip.Addr) bool) {
+		if len(p.Addrs) == 0 {
+			return
+		}
+		if p.Hostname != "" {
+			yield(p.Hostname, p.Addrs)
+			return
+		}
+		for i, addr := range p.Addrs {
+			if !yield(AddressLabel(addr), p.Addrs[i:i+1]) {
+				return
+			}
+		}
+	}
+}
+
+// draft gathers the records of one name.
+type draft struct {
+	a, aaaa []string
+	srv     []srvEndpoint
+}
+
+type srvEndpoint struct {
+	port   uint16
+	target Name
+}
+
+func (e srvEndpoint) compare(f srvEndpoint) int {
+	return cmp.Or(cmp.Compare(e.port, f.port), cmp.Compare(e.target, f.target))
+}
+
+func (d *draft) addAddrs(addrs []netip.Addr) {
+	for _, addr := range addrs {
+		if rrtype, data := addressData(addr); rrtype == dns.TypeA {
+			d.a = append(d.a, data)
+		} else {
+			d.aaaa = append(d.aaaa, data)
+		}
+	}
+}
+
+func (d *draft) rrsets(ttl uint32) []RRset {
+	var sets []RRset
+	if len(d.a) > 0 {
+		sets = append(sets, newRRset(dns.TypeA, ttl, d.a...))
+	}
+	if len(d.aaaa) > 0 {
+		sets = append(sets, newRRset(dns.TypeAAAA, ttl, d.aaaa...))
+	}
+	if len(d.srv) > 0 {
+		sets = append(sets, srvRRset(ttl, d.srv))
+	}
+	return sets
+}
+
+// admit checks that every name of the peer can be made. A peer whose service or hostname makes a name too long keeps
+// its pod name, one whose namespace does keeps nothing, and both are excluded as BadName.
+func (s schema) admit(peer Peer) (Peer, *Exclusion) {
+	excluded := &Exclusion{Peer: peer, Reason: BadName}
+	for _, addr := range peer.Addrs {
+		if _, err := s.podName(peer.Namespace, addr); err != nil {
+			return Peer{}, excluded
+		}
+	}
+	if peer.Service == "" {
+		return peer, nil
+	}
+	owner, err := s.serviceName(peer.Namespace, peer.Service)
+	for label := range peer.endpoints() {
+		if err == nil {
+			_, err = owner.Child(label)
+		}
+	}
+	if err != nil {
+		peer.Service = ""
+		return peer, excluded
+	}
+	return peer, nil
+}
+
+func (n Name) descend(labels ...string) (Name, error) {
+	var err error
+	for _, label := range labels {
+		if n, err = n.Child(label); err != nil {
+			return "", err
+		}
+	}
+	return n, nil
+}
+
+// mustChild is for the names of the zone itself, for which newSchema has made sure that there is room.
+func mustChild(n Name, label string) Name {
+	child, err := n.Child(label)
+	if err != nil {
+		panic(fmt.Sprintf("zone: no room for the names of the zone itself: %v", err))
+	}
+	return child
+}
+
+func newSchema(apex Name, ttl, negativeTTL uint32) (schema, error) {
+	for _, labels := range [...][]string{{"dns", "ns"}, {"dns-version"}, {"hostmaster"}} {
+		if _, err := apex.descend(labels...); err != nil {
+			return schema{}, fmt.Errorf("zone %s: %w", apex, err)
+		}
+	}
+	return schema{apex: apex, ttl: ttl, negativeTTL: negativeTTL}, nil
+}
+
+func (r recordSet) equalAt(name Name, other []RRset) bool {
+	return slices.EqualFunc(r[name], other, RRset.equal)
+}

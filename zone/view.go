@@ -1,0 +1,165 @@
+package zone
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/miekg/dns"
+)
+
+// Outcome is what a lookup finds. The zero value refuses.
+type Outcome uint8
+
+// The outcomes of a lookup.
+const (
+	OutOfZone Outcome = iota // in no zone of ours: REFUSED
+	NotSynced                // in a zone of ours, which nobody has filled yet: SERVFAIL, never NXDOMAIN
+	NXDomain                 // neither the name nor any name below it exists (RFC 8020)
+	NoData                   // the name exists, or one below it, but not the type (RFC 2308 §2.2)
+	Success
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case OutOfZone:
+		return "out of zone"
+	case NotSynced:
+		return "not synced"
+	case NXDomain:
+		return "NXDOMAIN"
+	case NoData:
+		return "NODATA"
+	case Success:
+		return "success"
+	}
+	return fmt.Sprintf("Outcome(%d)", uint8(o))
+}
+
+// Result is what a View says of a name and a type.
+type Result struct {
+	Outcome Outcome
+	Zone    Name  // apex of the zone that the name is in; "" out of zone
+	RRset   RRset // with Success
+	SOA     RRset // with NXDomain and NoData: the zone's SOA for the authority section, with the negative TTL (RFC 2308 §3)
+}
+
+// View is one state of all zones. It never changes, so that one reply made from one View cannot mix two states.
+type View struct {
+	zones    []*zoneView // the deepest apex first
+	synced   bool
+	objects  shards[string, *object]
+	excluded int
+}
+
+// zoneView is one state of one zone.
+type zoneView struct {
+	apex     Name
+	serial   uint32
+	nodes    shards[Name, node]
+	negative RRset // the SOA with the negative TTL
+}
+
+// node is what the tree holds for one name: an empty non-terminal has children only.
+type node struct {
+	rrsets   []RRset // sorted by type
+	children int     // names one label below that exist
+}
+
+func (n node) rrset(rrtype uint16) (RRset, bool) {
+	for _, set := range n.rrsets {
+		if set.Type == rrtype {
+			return set, true
+		}
+	}
+	return RRset{}, false
+}
+
+// with returns the node with one RRset put in the place of that of its type.
+func (n node) with(set RRset) node {
+	rrsets := slices.DeleteFunc(slices.Clone(n.rrsets), func(s RRset) bool { return s.Type == set.Type })
+	n.rrsets = append(rrsets, set)
+	slices.SortFunc(n.rrsets, func(a, b RRset) int { return cmp.Compare(a.Type, b.Type) })
+	return n
+}
+
+// Synced tells whether the zones are filled: every source has given its first complete list.
+func (v *View) Synced() bool { return v.synced }
+
+// Lookup finds the records of a type at a name (RFC 1034 §4.3.2, without delegations and wildcards). The outcome
+// depends on the type only where it tells NoData from Success.
+func (v *View) Lookup(name Name, rrtype uint16) Result {
+	z := v.zoneOf(name)
+	switch {
+	case z == nil:
+		return Result{Outcome: OutOfZone}
+	case !v.synced:
+		return Result{Outcome: NotSynced, Zone: z.apex}
+	}
+	n, found := z.find(name)
+	if !found {
+		return Result{Outcome: NXDomain, Zone: z.apex, SOA: z.negative}
+	}
+	set, ok := n.rrset(rrtype)
+	if rrtype == dns.TypeANY && len(n.rrsets) > 0 {
+		// RFC 8482 §4.1: one RRset is enough of an answer, and whoever asks for everything gets no large reply.
+		set, ok = n.rrsets[0], true
+	}
+	if ok {
+		return Result{Outcome: Success, Zone: z.apex, RRset: set}
+	}
+	return Result{Outcome: NoData, Zone: z.apex, SOA: z.negative}
+}
+
+// zoneOf returns the deepest zone that the name is in.
+func (v *View) zoneOf(name Name) *zoneView {
+	for _, z := range v.zones {
+		if name.In(z.apex) {
+			return z
+		}
+	}
+	return nil
+}
+
+// find returns the node of a name; for a pod's name (ip.N.pod.Z) any spelling of the address will do.
+func (z *zoneView) find(name Name) (node, bool) {
+	if n, ok := z.nodes.get(name); ok {
+		return n, true
+	}
+	namespace, ok := name.Parent()
+	if !ok {
+		return node{}, false
+	}
+	if pod, ok := namespace.Parent(); !ok || pod.Label() != "pod" || pod[1+len("pod"):] != z.apex {
+		return node{}, false
+	}
+	addr, ok := parseAddressLabel(name.Label())
+	if !ok {
+		return node{}, false
+	}
+	canonical, err := namespace.Child(AddressLabel(addr))
+	if err != nil {
+		return node{}, false
+	}
+	return z.nodes.get(canonical)
+}
+
+// Excluded returns all that is known but left out, in canonical order: by namespace, service, pod, addresses, reason.
+func (v *View) Excluded() []Exclusion {
+	excluded := make([]Exclusion, 0, v.excluded)
+	for _, o := range v.objects.all() {
+		excluded = append(excluded, o.excluded...)
+	}
+	slices.SortFunc(excluded, Exclusion.compare)
+	return excluded
+}
+
+// Zones returns the apexes of all zones in canonical order.
+func (v *View) Zones() []Name {
+	apexes := make([]Name, 0, len(v.zones))
+	for _, z := range v.zones {
+		apexes = append(apexes, z.apex)
+	}
+	slices.SortFunc(apexes, Name.Compare)
+	return apexes
+}

@@ -56,7 +56,8 @@ func (p Peer) equal(q Peer) bool {
 		slices.Equal(p.Addrs, q.Addrs) && slices.Equal(p.Ports, q.Ports)
 }
 
-func (e Exclusion) equal(f Exclusion) bool { return e.Reason == f.Reason && e.Peer.equal(f.Peer) }
+// Equal tells whether both say the same of the same peer.
+func (e Exclusion) Equal(f Exclusion) bool { return e.Reason == f.Reason && e.Peer.equal(f.Peer) }
 
 func (e Exclusion) compare(f Exclusion) int {
 	return cmp.Or(
@@ -70,7 +71,7 @@ func (e Exclusion) compare(f Exclusion) int {
 
 func (c Change) equal(d Change) bool {
 	return c.Object == d.Object && slices.EqualFunc(c.Peers, d.Peers, Peer.equal) &&
-		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.equal)
+		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.Equal)
 }
 
 // AddressLabel returns the hyphenated form of an address: "." and ":" become "-". Where the compressed form of an IPv6

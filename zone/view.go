@@ -144,6 +144,15 @@ func (z *zoneView) find(name Name) (node, bool) {
 	return z.nodes.get(canonical)
 }
 
+// Object returns the last change of an object, if the object is there.
+func (v *View) Object(name string) (Change, bool) {
+	o, ok := v.objects.get(name)
+	if !ok {
+		return Change{}, false
+	}
+	return o.given, true
+}
+
 // Excluded returns all that is known but left out, in canonical order: by namespace, service, pod, addresses, reason.
 func (v *View) Excluded() []Exclusion {
 	excluded := make([]Exclusion, 0, v.excluded)

@@ -1,0 +1,167 @@
+package watcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"peerdns/zone"
+)
+
+// An Applier holds the zones. *zone.Store is one.
+type Applier interface {
+	View() *zone.View
+	Apply(changes ...zone.Change)
+}
+
+// Watcher keeps an Applier up to date with sources.
+type Watcher struct {
+	sources []Source
+	zones   Applier
+	log     *slog.Logger
+}
+
+// New returns a Watcher; it starts nothing.
+func New(sources []Source, zones Applier, log *slog.Logger) *Watcher {
+	return &Watcher{sources: sources, zones: zones, log: log}
+}
+
+// Once reads every object of the sources once and applies them, or nothing if one cannot be read.
+func (w *Watcher) Once(ctx context.Context) error {
+	var all []zone.Change
+	var errs []error
+	for _, source := range w.sources {
+		changes, err := source.List(ctx)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read %s: %w", source, err))
+		}
+		all = append(all, changes...)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	w.zones.Apply(all...)
+	return nil
+}
+
+// Run follows the sources until the context ends. Nothing is applied before each has sent a complete batch.
+func (w *Watcher) Run(ctx context.Context) {
+	batches := make(chan sourceBatch, 1024) // what comes while a view is made
+	var running sync.WaitGroup
+	defer running.Wait()
+	for i, source := range w.sources {
+		running.Go(func() {
+			source.Run(ctx, func(b Batch) bool {
+				select {
+				case batches <- sourceBatch{b, i}:
+					return true
+				case <-ctx.Done():
+					return false
+				}
+			})
+		})
+	}
+	g := gather{zones: w.zones, log: w.log, pending: map[string]zone.Change{}, waiting: map[int]bool{}, moves: newMoves()}
+	for i := range w.sources {
+		g.waiting[i] = true
+	}
+	g.run(ctx, batches)
+}
+
+// sourceBatch is a batch and the place of its source.
+type sourceBatch struct {
+	Batch
+	source int
+}
+
+// gather collects changes while a view is being made, so that an idle server publishes at once and a busy one in
+// batches. It belongs to one goroutine.
+type gather struct {
+	zones   Applier
+	log     *slog.Logger
+	pending map[string]zone.Change // by object: a later change replaces the earlier one
+	waiting map[int]bool           // sources that have sent no complete batch yet
+	moves   moves
+}
+
+func (g *gather) run(ctx context.Context, batches <-chan sourceBatch) {
+	for len(g.waiting) > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-batches:
+			g.take(b)
+		}
+	}
+	g.log.Info("zones synced", "objects", len(g.pending))
+	for {
+		g.drain(batches)
+		g.publish(time.Now())
+		var due <-chan time.Time
+		if next, ok := g.moves.next(); ok {
+			due = time.After(time.Until(next))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case b := <-batches:
+			g.take(b)
+		case <-due:
+		}
+	}
+}
+
+func (g *gather) take(b sourceBatch) {
+	for _, c := range b.Changes {
+		g.pending[c.Object] = c
+	}
+	if b.Complete {
+		delete(g.waiting, b.source)
+	}
+}
+
+// drain takes what already waits, and does not wait for more.
+func (g *gather) drain(batches <-chan sourceBatch) {
+	for {
+		select {
+		case b := <-batches:
+			g.take(b)
+		default:
+			return
+		}
+	}
+}
+
+func (g *gather) publish(now time.Time) {
+	before := g.zones.View()
+	changes := g.moves.due(now)
+	for _, c := range g.pending {
+		was, _ := before.Object(c.Object)
+		g.logExclusions(was, c)
+		changes = append(changes, g.moves.hold(was, c, now))
+	}
+	clear(g.pending)
+	g.zones.Apply(changes...)
+}
+
+// logExclusions writes a line for each exclusion that begins.
+func (g *gather) logExclusions(was, now zone.Change) {
+	for _, e := range now.Excluded {
+		if !contains(was.Excluded, e) {
+			g.log.Info("peer excluded", "reason", string(e.Reason), "object", now.Object, "namespace", e.Namespace,
+				"service", e.Service, "pod", e.Pod, "addresses", e.Addrs)
+		}
+	}
+}
+
+func contains(excluded []zone.Exclusion, e zone.Exclusion) bool {
+	for i := range excluded {
+		if excluded[i].Equal(e) {
+			return true
+		}
+	}
+	return false
+}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/clock"
 
 	"peerdns/zone"
 )
@@ -111,7 +112,7 @@ func (s *apiSource) Run(ctx context.Context, out Sink) {
 	store := &reflectorStore{out: out, change: s.change, known: map[string]bool{}}
 	backoff := retry
 	reflector := cache.NewReflectorWithOptions(lw, s.example, store, cache.ReflectorOptions{
-		Name: s.String(), TypeDescription: s.resource, Backoff: &backoff,
+		Name: s.String(), TypeDescription: s.resource, Backoff: &backoff, Clock: clockUntil{ctx: ctx},
 	})
 	reflector.RunWithContext(ctx)
 }
@@ -122,6 +123,28 @@ func (s *apiSource) hint(verb string, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s: %w", verb, s.resource, err)
+}
+
+// clockUntil is a clock whose waiting ends with a context: a reflector in its back-off does not look at its own.
+type clockUntil struct {
+	clock.RealClock
+	ctx context.Context
+}
+
+// After returns a channel that has the time after d or when the context ends.
+func (c clockUntil) After(d time.Duration) <-chan time.Time {
+	done := make(chan time.Time, 1)
+	go func() {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case now := <-timer.C:
+			done <- now
+		case <-c.ctx.Done():
+			done <- time.Now()
+		}
+	}()
+	return done
 }
 
 // reflectorStore is where a reflector puts what it reads. It keeps no object, only their names.

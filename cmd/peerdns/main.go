@@ -1,0 +1,237 @@
+// Peerdns is a DNS server that tells clustered programs on Kubernetes who their peers are.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"peerdns/resolver"
+	"peerdns/watcher"
+	"peerdns/zone"
+)
+
+// version is set by the linker (see Makefile).
+var version = ""
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1 // peerdns could not do its work
+	exitUsage  = 2 // the configuration is at fault
+)
+
+func main() {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	os.Exit(run(signals, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
+}
+
+// run is the program: it returns the exit status.
+func run(signals <-chan os.Signal, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	config, flags, faults := parseFlags(args, getenv)
+	switch {
+	case config.Help:
+		fmt.Fprint(stdout, flags.help())
+		return exitOK
+	case config.Version:
+		fmt.Fprintf(stdout, "peerdns %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return exitOK
+	}
+	log := newLogger(config, stderr)
+	var sources []watcher.Source
+	if len(faults) == 0 {
+		sources, faults = newSources(config, log)
+	}
+	if len(faults) > 0 {
+		for _, fault := range faults {
+			fmt.Fprintln(stderr, fault)
+		}
+		return exitUsage
+	}
+	store, err := zone.NewStore(zone.Config{
+		Zones: config.Zones, TTL: config.TTL, NegativeTTL: config.NegativeTTL,
+		NameServer: config.AdvertiseAddress, Serial: uint32(time.Now().Unix()),
+	})
+	if err != nil {
+		fmt.Fprintf(stderr, "--zone: %v\n", err)
+		return exitUsage
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if config.PrintZone {
+		go func() {
+			<-signals
+			cancel()
+		}()
+		err = printZone(ctx, watcher.New(sources, store, log), store, stdout)
+	} else {
+		err = serve(ctx, signals, config, sources, store, log)
+	}
+	if err != nil {
+		log.Error("peerdns failed", "err", err)
+		return exitFailed
+	}
+	return exitOK
+}
+
+func versionText() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+func newLogger(c *Config, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: c.LogLevel}
+	var handler slog.Handler = slog.NewTextHandler(w, options)
+	if c.LogFormat == "json" {
+		handler = slog.NewJSONHandler(w, options)
+	}
+	// What client-go has to say, the watcher says once and in its own words.
+	klog.SetSlogLogger(slog.New(debugOnly{handler}).With("component", "client-go"))
+	return slog.New(handler)
+}
+
+// debugOnly is a slog.Handler that makes every line one of level debug.
+type debugOnly struct{ slog.Handler }
+
+func (h debugOnly) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelDebug)
+}
+
+func (h debugOnly) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelDebug
+	return h.Handler.Handle(ctx, r)
+}
+
+func (h debugOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return debugOnly{h.Handler.WithAttrs(attrs)}
+}
+
+func (h debugOnly) WithGroup(name string) slog.Handler {
+	return debugOnly{h.Handler.WithGroup(name)}
+}
+
+// newSources returns where the objects come from. Its faults are those of configuration.
+func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
+	if len(c.Manifests) > 0 {
+		source, err := watcher.NewManifests(c.Manifests, c.Namespaces, c.Selector, log)
+		if err != nil {
+			return nil, faultsOf("manifests", err)
+		}
+		return []watcher.Source{source}, nil
+	}
+	api := watcher.API{Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: "peerdns/" + versionText()}
+	client, namespace, err := api.Client()
+	if err != nil {
+		return nil, faultsOf("kubeconfig", err)
+	}
+	var sources []watcher.Source
+	for _, namespace := range c.namespaces(namespace) {
+		selection := watcher.Selection{Namespace: namespace, Selector: c.Selector.String()}
+		sources = append(sources, watcher.EndpointSlices(client, selection, log))
+	}
+	return sources, nil
+}
+
+// faultsOf returns a line for each error that is joined in err, under the flag's name.
+func faultsOf(flag string, err error) []error {
+	errs := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		errs = joined.Unwrap()
+	}
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("--%s: %w", flag, err)
+	}
+	return errs
+}
+
+// printZone reads the sources once and writes the zones as master files.
+func printZone(ctx context.Context, w *watcher.Watcher, store *zone.Store, out io.Writer) error {
+	if err := w.Once(ctx); err != nil {
+		return err
+	}
+	view := store.View()
+	for _, apex := range view.Zones() {
+		if err := view.WriteMaster(out, apex); err != nil {
+			return fmt.Errorf("write zone %s: %w", apex, err)
+		}
+	}
+	return nil
+}
+
+// serve answers until a signal ends it. The sockets are bound before the first object is read.
+func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []watcher.Source, store *zone.Store,
+	log *slog.Logger,
+) error {
+	server, err := resolver.Listen(resolver.Options{Listen: c.Listen, Log: log}, store)
+	if err != nil {
+		return err
+	}
+	if len(c.AdvertiseAddress) == 0 {
+		log.Warn("the zone's name server has no address: give --advertise-address")
+	}
+	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "zones", fmt.Sprint(c.Zones))
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var tasks errgroup.Group
+	tasks.Go(func() error {
+		defer cancel()
+		return server.Serve(ctx)
+	})
+	tasks.Go(func() error {
+		watcher.New(sources, store, log).Run(ctx)
+		return nil
+	})
+	if err := awaitEnd(ctx, signals, c.ShutdownDelay, log); err != nil {
+		return err
+	}
+	cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- tasks.Wait() }()
+	select {
+	case <-signals:
+		return errSecondSignal
+	case err := <-ended:
+		log.Info("ended")
+		return err
+	}
+}
+
+// errSecondSignal is why peerdns ended before its shutdown delay.
+var errSecondSignal = errors.New("second signal: ended at once")
+
+// awaitEnd returns when the server is to end: a delay after the first signal, or with the second.
+func awaitEnd(ctx context.Context, signals <-chan os.Signal, delay time.Duration, log *slog.Logger) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case sig := <-signals:
+		log.Info("ending: answers go on for the shutdown delay, a second signal ends it at once",
+			"signal", sig.String(), "duration", delay)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(delay):
+		return nil
+	case <-signals:
+		return errSecondSignal
+	}
+}

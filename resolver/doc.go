@@ -1,0 +1,30 @@
+// Package resolver turns a question into an answer, and has the UDP sockets and TCP listeners on which questions come.
+//
+//	octets ─► parseQuery ─► answerTo ─► pack ─► octets
+//	             │             │          │
+//	          question,     one View:   records of miekg/dns, compressed,
+//	          OPT, faults   outcome     cut to the size of the transport
+//
+// That row is the message path (message.go): a function of a view and a query, without a socket, a clock or a lock.
+// The transports (udp.go, stream.go) call it and wait for the first sync where it says so (wait.go); server.go opens,
+// runs and closes them.
+//
+// It does not resolve: it never asks another server. It knows neither Kubernetes nor peers: package zone says what
+// stands at a name. It keeps no state between questions.
+//
+//	RFC 1034 §4.3.2, 1035 §4  all, for opcode QUERY and class IN
+//	RFC 2181 §9               all: TC for what had to be there, additional RRsets whole or not at all
+//	RFC 2308 §3               all: the SOA of negative answers
+//	RFC 2782                  all: targets uncompressed, their addresses in the additional section
+//	RFC 3225 §3               DO is copied; there is no DNSSEC
+//	RFC 3597 §4               all: no compression in the RDATA of newer types
+//	RFC 4343                  all: the question's case comes back
+//	RFC 5936, 1995            not: AXFR and IXFR are REFUSED
+//	RFC 6891                  all, but no option has a meaning
+//	RFC 7766                  all, but for replies out of order: only those that wait for the first sync are
+//	RFC 7873, 8945            not: cookies and TSIG are ignored
+//	RFC 8482 §4.1             all: ANY gets one RRset
+//	RFC 8906                  all: whatever is a query is told something
+//	RFC 8914                  in part: codes 14 and 20
+//	RFC 9619                  all: one question, no more and no less
+package resolver

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package resolver
+
+import "syscall"
+
+// udpSockets is one: elsewhere SO_REUSEPORT does not spread the load, or is not there.
+func udpSockets() int { return 1 }
+
+func sharePort(_, _ string, _ syscall.RawConn) error { return nil }

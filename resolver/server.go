@@ -1,0 +1,187 @@
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"peerdns/zone"
+)
+
+// A Viewer gives the state of all zones to answer from. *zone.Store is one. Any goroutine may call it, at any time;
+// View is called for every question and must be cheap.
+type Viewer interface {
+	// View returns the state now, never nil.
+	View() *zone.View
+	// Watch returns the state now and a channel that closes when it is out of date.
+	Watch() (*zone.View, <-chan struct{})
+}
+
+// Options say how to serve.
+type Options struct {
+	// Listen has the addresses to answer on, UDP and TCP both. 0.0.0.0 is every IPv4 address, :: every IPv6 address,
+	// and the zero netip.Addr every address of both. Port 0 is a free port, the same for UDP and TCP.
+	Listen []netip.AddrPort
+
+	// MaxUDPSize is the size of the largest reply over UDP, whatever the client would take, and what our OPT says:
+	// 512 to 65507 octets. 0 means DefaultMaxUDPSize.
+	MaxUDPSize int
+
+	Log *slog.Logger // nil discards
+}
+
+// DefaultMaxUDPSize is what passes unfragmented nearly everywhere (DNS flag day 2020).
+const DefaultMaxUDPSize = 1232 // octets
+
+// maxDatagram is the most that IPv4 carries over UDP.
+const maxDatagram = 65535 - 20 - 8 // octets
+
+// grace is how long replies in flight may take once the server ends. It is longer than a question waits for the first
+// sync, so that this promise is kept too.
+const grace = syncWait + time.Second
+
+// Server answers questions on its sockets. Listen makes one.
+type Server struct {
+	path    messagePath
+	zones   Viewer
+	log     *slog.Logger
+	addrs   []netip.AddrPort
+	sockets []endpoint
+
+	stopping   chan struct{}  // closed when the server ends: nothing is read any more
+	work       sync.WaitGroup // loops, connections, waiting questions
+	udpWaiting waitingRoom
+	tcpWaiting waitingRoom
+	streams    streams
+}
+
+// endpoint is one address with its sockets: those of UDP share the port, the kernel spreads the clients over them.
+type endpoint struct {
+	tcp net.Listener
+	udp []*udpSocket
+}
+
+// Listen opens all sockets, or none. Its error names the transport and the address; if they are in use it is
+// syscall.EADDRINUSE. From then on questions gather in the sockets' buffers until Serve answers them.
+func Listen(opts Options, zones Viewer) (*Server, error) {
+	if opts.MaxUDPSize == 0 {
+		opts.MaxUDPSize = DefaultMaxUDPSize
+	}
+	if opts.MaxUDPSize < dns.MinMsgSize || opts.MaxUDPSize > maxDatagram {
+		return nil, fmt.Errorf("UDP size %d: want %d to %d octets", opts.MaxUDPSize, dns.MinMsgSize, maxDatagram)
+	}
+	if len(opts.Listen) == 0 {
+		return nil, errors.New("no address to listen on")
+	}
+	s := newServer(opts, zones)
+	for _, addr := range opts.Listen {
+		e, bound, err := open(addr)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.sockets = append(s.sockets, e)
+		s.addrs = append(s.addrs, bound)
+	}
+	return s, nil
+}
+
+// newServer returns a Server without sockets.
+func newServer(opts Options, zones Viewer) *Server {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Server{
+		path:       messagePath{maxUDPSize: opts.MaxUDPSize},
+		zones:      zones,
+		log:        opts.Log,
+		stopping:   make(chan struct{}),
+		udpWaiting: make(waitingRoom, maxWaiting),
+		tcpWaiting: make(waitingRoom, maxWaiting),
+	}
+}
+
+// Addrs returns the addresses in the order of Options.Listen, with the ports that they really have. Each stands for
+// UDP and TCP.
+func (s *Server) Addrs() []netip.AddrPort { return slices.Clone(s.addrs) }
+
+// Serve answers until the context ends; then it reads no more, finishes the replies in flight for up to 3 seconds,
+// closes every socket and returns nil. It must be called once, also by who does not want to serve any more, with a
+// context that has ended: nothing else closes the sockets.
+func (s *Server) Serve(ctx context.Context) error {
+	for _, e := range s.sockets {
+		s.work.Go(func() { s.serveTCP(e.tcp) })
+		for _, socket := range e.udp {
+			s.work.Go(func() { s.serveUDP(socket) })
+		}
+	}
+	<-ctx.Done()
+	s.stop()
+	finished := make(chan struct{})
+	go func() {
+		s.work.Wait()
+		close(finished)
+	}()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-finished:
+	case <-timer.C:
+	}
+	s.close()
+	<-finished
+	return nil
+}
+
+// stop ends reading, not writing.
+func (s *Server) stop() {
+	close(s.stopping) // before the deadlines: see streamConn.readUntil
+	for _, e := range s.sockets {
+		e.tcp.Close()
+		for _, socket := range e.udp {
+			socket.SetReadDeadline(past)
+		}
+	}
+	s.streams.each(func(c *streamConn) { c.SetReadDeadline(past) })
+}
+
+// past is a deadline that ends every read at once.
+var past = time.Unix(1, 0)
+
+// close ends everything. A socket that is closed already does no harm.
+func (s *Server) close() {
+	for _, e := range s.sockets {
+		e.close()
+	}
+	s.streams.each(func(c *streamConn) { c.Close() })
+}
+
+func (e endpoint) close() {
+	if e.tcp != nil {
+		e.tcp.Close()
+	}
+	for _, socket := range e.udp {
+		socket.Close()
+	}
+}
+
+// pause waits the longer the more failures came in a row, so that a socket that only fails does not take a core. It
+// returns false when the server ends.
+func (s *Server) pause(failures int) bool {
+	timer := time.NewTimer(time.Duration(min(failures-1, 1000)) * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-s.stopping:
+		return false
+	case <-timer.C:
+		return true
+	}
+}

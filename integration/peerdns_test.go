@@ -94,15 +94,15 @@ func start(t *testing.T, args ...string) *peerdns {
 	program, err := build()
 	must(t, err)
 	p := &peerdns{more: make(chan struct{}), ended: make(chan error, 1)}
-	p.cmd = exec.Command(program, append([]string{"--listen=127.0.0.1:0", "--zone=peers.test"}, args...)...)
+	p.cmd = exec.Command(program, append([]string{"--listen=127.0.0.1:0"}, args...)...)
 	p.cmd.Stderr = p
 	must(t, p.cmd.Start())
 	go func() { p.ended <- p.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // it may have ended
-		<-p.ended
+		err := <-p.ended
 		if t.Failed() {
-			t.Logf("log of peerdns:\n%s", p.log.String())
+			t.Logf("peerdns ended: %v, its log:\n%s", err, p.log.String())
 		}
 	})
 	p.port = p.awaitLog(t, `addresses=\[127\.0\.0\.1:(\d+)\]`)[1]
@@ -261,7 +261,7 @@ func v6Of(service string, pods ...int) []string {
 func TestSlicesBecomeAnswers(t *testing.T) {
 	c := startCluster(t)
 	admin, ctx := c.Admin(), t.Context()
-	p := start(t, "--kubeconfig="+c.kubeconfig, "--namespace="+namespace, "--shutdown-delay=0s")
+	p := start(t, "--zone=peers.test", "--kubeconfig="+c.kubeconfig, "--namespace="+namespace, "--shutdown-delay=0s")
 	const web = "web.shop.svc.peers.test."
 
 	expect(t, p.dig(t, web, "A"), "status: NXDOMAIN", `flags: qr aa rd;`, `^peers\.test\.\s+2\s+IN\s+SOA\s+ns\.dns\.peers\.test\.`)
@@ -380,7 +380,7 @@ func allowed(ctx context.Context, t *testing.T, client kubernetes.Interface, ver
 func TestErlangGetsEveryPeer(t *testing.T) {
 	erl := tool(t, "erl", "erlang-base")
 	c := startCluster(t)
-	p := start(t, "--kubeconfig="+c.kubeconfig, "--namespace="+namespace)
+	p := start(t, "--zone=peers.test", "--kubeconfig="+c.kubeconfig, "--namespace="+namespace)
 	headless(t, c.Admin(), "many")
 	pods := make([]int, 60)
 	for i := range pods {
@@ -421,5 +421,23 @@ func TestErlangGetsEveryPeer(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("erl printed\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// The examples in README are what dig prints.
+func TestREADMEExamples(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	must(t, err)
+	p := start(t, "--manifests=../deploy/examples", "--zone=cluster.local")
+	p.awaitLog(t, "zones synced")
+	examples := regexp.MustCompile(`(?m)^\$ dig @127\.0\.0\.1 -p 5300 (.*)\n((?:[^$`+"`"+`].*\n)+)`).FindAllStringSubmatch(string(readme), -1)
+	if len(examples) != 3 {
+		t.Fatalf("got %d examples in README, want 3", len(examples))
+	}
+	for _, example := range examples {
+		got := p.dig(t, append(strings.Fields(example[1]), "+nocmd")...)
+		if strings.TrimSpace(got) != strings.TrimSpace(example[2]) {
+			t.Errorf("dig %s: README shows\n%s\ndig prints\n%s", example[1], example[2], got)
+		}
 	}
 }

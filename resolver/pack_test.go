@@ -36,6 +36,7 @@ func TestEverySizeHoldsAllThatFits(t *testing.T) {
 		for size := dns.MinMsgSize; size <= 4096; size++ {
 			msg := packed(t, question(c.name, c.rrtype).SetEdns0(uint16(size), false))
 			reply, _ := path.reply(store.View(), msg, udp)
+			checkWhole(t, reply)
 			m := unpacked(t, reply)
 			answers, extras := len(m.Answer), len(m.Extra)-1
 			whole := answers == c.answers

@@ -317,7 +317,7 @@ func TestShutdownFinishesTheRepliesInFlight(t *testing.T) {
 	<-g.entered
 	s.end()
 	<-s.stopping
-	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("an idle connection: got %v, want EOF", err)
 	}
 	close(g.open)
@@ -326,7 +326,7 @@ func TestShutdownFinishesTheRepliesInFlight(t *testing.T) {
 			t.Errorf("got\n%s", reply)
 		}
 	}
-	if _, err := overTCP.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := overTCP.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last reply: got %v, want EOF", err)
 	}
 	if err := <-s.done; err != nil {

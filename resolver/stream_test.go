@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -63,7 +64,7 @@ func TestHalfClose(t *testing.T) {
 	if ids != 1+2 {
 		t.Errorf("identifiers add up to %d, want 3", ids)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("got %v, want EOF", err)
 	}
 }
@@ -104,7 +105,7 @@ func stream(t *testing.T, s *Server, running *sync.WaitGroup) net.Conn {
 // ended waits until the connection is closed and returns when, without octets before.
 func ended(t *testing.T, conn net.Conn, start time.Time) time.Duration {
 	t.Helper()
-	if n, err := conn.Read(make([]byte, 1)); err != io.EOF {
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("got %d octets and %v, want EOF", n, err)
 	}
 	return time.Since(start)
@@ -125,7 +126,7 @@ func TestTimeoutsOfAConnection(t *testing.T) {
 			readFrame(t, conn)
 		}, 9*time.Second + idleTimeout},
 		{"one that stops in the length", func(t *testing.T, conn net.Conn) { write(t, conn, frame[:1]) }, frameTimeout},
-		{"one that sends an octet each second", func(t *testing.T, conn net.Conn) {
+		{"one that sends an octet each second", func(_ *testing.T, conn net.Conn) {
 			for _, octet := range frame {
 				if _, err := conn.Write([]byte{octet}); err != nil {
 					return

@@ -4,9 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"peerdns/zone"
 )

@@ -57,7 +57,7 @@ func (p Peer) equal(q Peer) bool {
 }
 
 // Equal tells whether both say the same of the same peer.
-func (e Exclusion) Equal(f Exclusion) bool { return e.Reason == f.Reason && e.Peer.equal(f.Peer) }
+func (e Exclusion) Equal(f Exclusion) bool { return e.Reason == f.Reason && e.equal(f.Peer) }
 
 func (e Exclusion) compare(f Exclusion) int {
 	return cmp.Or(

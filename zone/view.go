@@ -77,8 +77,8 @@ func (n node) rrset(rrtype uint16) (RRset, bool) {
 
 // with returns the node with one RRset put in the place of that of its type.
 func (n node) with(set RRset) node {
-	rrsets := slices.DeleteFunc(slices.Clone(n.rrsets), func(s RRset) bool { return s.Type == set.Type })
-	n.rrsets = append(rrsets, set)
+	n.rrsets = slices.DeleteFunc(slices.Clone(n.rrsets), func(s RRset) bool { return s.Type == set.Type })
+	n.rrsets = append(n.rrsets, set)
 	slices.SortFunc(n.rrsets, func(a, b RRset) int { return cmp.Compare(a.Type, b.Type) })
 	return n
 }

@@ -165,14 +165,17 @@ func bindList[T any](f *flags, dst *[]T, name, kind, usage string, parse func(st
 // findUnknown keeps a fault for each argument that looks like a flag and is none.
 func (f *flags) findUnknown(args []string) {
 	for i, arg := range args {
+		if i > 0 && f.takesNext(args[i-1]) {
+			continue // a value
+		}
 		name, isLong := strings.CutPrefix(arg, "--")
-		name, _, hasValue := strings.Cut(name, "=")
+		name, _, _ = strings.Cut(name, "=")
 		switch {
 		case arg == "--":
 			return
-		case isLong && f.Lookup(name) == nil && !(i > 0 && f.takesNext(args[i-1])):
-			f.faults = append(f.faults, fmt.Errorf("%s: no such flag, see --help", "--"+name))
-		case !isLong && len(arg) > 1 && arg[0] == '-' && arg != "-h" && !hasValue && !(i > 0 && f.takesNext(args[i-1])):
+		case isLong && f.Lookup(name) == nil:
+			f.faults = append(f.faults, fmt.Errorf("--%s: no such flag, see --help", name))
+		case !isLong && len(arg) > 1 && arg[0] == '-' && arg != "-h":
 			f.faults = append(f.faults, fmt.Errorf("%s: no such flag, see --help", arg))
 		}
 	}

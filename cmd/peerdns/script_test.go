@@ -190,6 +190,7 @@ func (s *server) ends(ts *testscript.TestScript, code string) {
 func (s *server) kill() {
 	if s.cmd != nil && s.cmd.Process != nil {
 		_ = s.cmd.Process.Kill() // it may have ended
-		<-s.ended
+		err := <-s.ended
+		s.ended <- err
 	}
 }

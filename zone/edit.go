@@ -60,6 +60,11 @@ func (e *zoneEditor) remove(name Name) {
 	e.nodes.set(name, n)
 }
 
+func (e *zoneEditor) resolves(name Name) bool {
+	n, _ := e.nodes.get(name)
+	return n.resolves()
+}
+
 // done returns the new state: the one before if no record has changed, else one with the next serial (RFC 1982 §3.1).
 func (e *zoneEditor) done() *zoneView {
 	if !e.nodes.changed {

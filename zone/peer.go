@@ -12,7 +12,9 @@ type Peer struct {
 	Namespace string
 	Service   string       // "" for a peer that only has a pod name
 	Hostname  string       // the endpoint label; "": each address has its hyphenated form
+	Target    Name         // of its SRV records, where that is not the name with the endpoint label
 	Pod       string       // name of the pod it comes from, "" if not known
+	NodeName  string       // for _nodes, as "web-0@192.0.2.1"; "": the pod's name at its first address, if it is known
 	Addrs     []netip.Addr // valid, unmapped, without zone
 	Ports     []Port
 }
@@ -31,8 +33,12 @@ type Reason string
 const (
 	NotReady         Reason = "not-ready"
 	Terminating      Reason = "terminating"
+	Succeeded        Reason = "succeeded"
+	Failed           Reason = "failed"
+	NoIP             Reason = "no-ip"
 	FQDN             Reason = "fqdn"
 	ForbiddenAddress Reason = "forbidden-address"
+	NotPinned        Reason = "not-pinned"
 	BadName          Reason = "bad-name"
 	NoService        Reason = "no-service"
 )
@@ -49,10 +55,12 @@ type Change struct {
 	Object   string // as "endpointslice/shop/web-x7k2p"; the zone only compares it
 	Peers    []Peer
 	Excluded []Exclusion
+	Warnings []string // what was found wrong in the object and left no peer out, a line each
 }
 
 func (p Peer) equal(q Peer) bool {
-	return p.Namespace == q.Namespace && p.Service == q.Service && p.Hostname == q.Hostname && p.Pod == q.Pod &&
+	return p.Namespace == q.Namespace && p.Service == q.Service && p.Hostname == q.Hostname && p.Target == q.Target &&
+		p.Pod == q.Pod && p.NodeName == q.NodeName &&
 		slices.Equal(p.Addrs, q.Addrs) && slices.Equal(p.Ports, q.Ports)
 }
 
@@ -71,7 +79,7 @@ func (e Exclusion) compare(f Exclusion) int {
 
 func (c Change) equal(d Change) bool {
 	return c.Object == d.Object && slices.EqualFunc(c.Peers, d.Peers, Peer.equal) &&
-		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.Equal)
+		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.Equal) && slices.Equal(c.Warnings, d.Warnings)
 }
 
 // AddressLabel returns the hyphenated form of an address: "." and ":" become "-". Where the compressed form of an IPv6

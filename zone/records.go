@@ -31,7 +31,7 @@ func (s schema) fixed(nameServer []netip.Addr) recordSet {
 	nsName := mustChild(mustChild(s.apex, "dns"), "ns")
 	set := recordSet{
 		s.apex:                           {newRRset(dns.TypeNS, s.ttl, string(nsName))},
-		mustChild(s.apex, "dns-version"): {newRRset(dns.TypeTXT, versionTTL, string(rune(len(dnsVersion)))+dnsVersion)},
+		mustChild(s.apex, "dns-version"): {newRRset(dns.TypeTXT, versionTTL, textData(dnsVersion))},
 		// Without an address the name is there all the same, so that nobody is told that it does not exist.
 		nsName: {},
 	}
@@ -43,8 +43,9 @@ func (s schema) fixed(nameServer []netip.Addr) recordSet {
 	return set
 }
 
-// ofService returns the records of all peers of one service, other than their pods' names.
-func (s schema) ofService(namespace, service string, peers []Peer) recordSet {
+// ofService returns the records of all peers of one service, other than their pods' names. An SRV target of a peer's own
+// that is in the zone counts only if it resolves there.
+func (s schema) ofService(namespace, service string, peers []Peer, resolves func(Name) bool) recordSet {
 	owner, err := s.serviceName(namespace, service)
 	if err != nil {
 		return nil
@@ -62,11 +63,15 @@ func (s schema) ofService(namespace, service string, peers []Peer) recordSet {
 	for i := range peers {
 		peer := &peers[i]
 		for label, addrs := range peer.endpoints() {
-			target, err := owner.Child(label)
+			hostname, err := owner.Child(label)
 			if err != nil {
 				continue // admit has seen to it that there is none
 			}
-			host := at(target)
+			target := hostname
+			if peer.Target != "" && (!peer.Target.In(s.apex) || resolves(peer.Target)) {
+				target = peer.Target
+			}
+			host := at(hostname)
 			host.addAddrs(addrs)
 			all.addAddrs(addrs)
 			for _, port := range peer.Ports {
@@ -80,6 +85,9 @@ func (s schema) ofService(namespace, service string, peers []Peer) recordSet {
 			}
 		}
 	}
+	if name, err := owner.Child("_nodes"); err == nil {
+		at(name).txt = nodeNames(peers)
+	}
 	set := make(recordSet, len(drafts))
 	for name, d := range drafts {
 		if rrsets := d.rrsets(s.ttl); len(rrsets) > 0 {
@@ -87,6 +95,33 @@ func (s schema) ofService(namespace, service string, peers []Peer) recordSet {
 		}
 	}
 	return set
+}
+
+// nodeNames returns the RDATA of _nodes: one string for each peer whose pod is known. A pod that several objects speak
+// of, as the slices of two families do, is one peer.
+func nodeNames(peers []Peer) []string {
+	var names []string
+	first := map[string]netip.Addr{} // of pods without a node name of their own
+	for i := range peers {
+		p := &peers[i]
+		switch {
+		case p.NodeName != "":
+			names = append(names, p.NodeName)
+		case p.Pod != "":
+			for _, addr := range p.Addrs {
+				if least, ok := first[p.Pod]; !ok || addr.Less(least) {
+					first[p.Pod] = addr
+				}
+			}
+		}
+	}
+	for pod, addr := range first {
+		names = append(names, pod+"@"+addr.String())
+	}
+	for i, name := range names {
+		names[i] = textData(name)
+	}
+	return names
 }
 
 // ofAddress returns the records of one address of one namespace: the pod's name.
@@ -136,8 +171,8 @@ func (p *Peer) endpoints() func(yield func(string, []netip.Addr) bool) {
 
 // draft gathers the records of one name.
 type draft struct {
-	a, aaaa []string
-	srv     []srvEndpoint
+	a, aaaa, txt []string // RDATA
+	srv          []srvEndpoint
 }
 
 type srvEndpoint struct {
@@ -163,6 +198,9 @@ func (d *draft) rrsets(ttl uint32) []RRset {
 	var sets []RRset
 	if len(d.a) > 0 {
 		sets = append(sets, newRRset(dns.TypeA, ttl, d.a...))
+	}
+	if len(d.txt) > 0 {
+		sets = append(sets, newRRset(dns.TypeTXT, ttl, d.txt...))
 	}
 	if len(d.aaaa) > 0 {
 		sets = append(sets, newRRset(dns.TypeAAAA, ttl, d.aaaa...))

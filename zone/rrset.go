@@ -49,6 +49,12 @@ func addressData(addr netip.Addr) (rrtype uint16, data string) {
 	return dns.TypeAAAA, string(addr.AsSlice())
 }
 
+// textData returns the RDATA of a TXT record of one string (RFC 1035 §3.3.14), at most 255 octets.
+func textData(text string) string {
+	text = text[:min(len(text), 255)]
+	return string([]byte{byte(len(text))}) + text
+}
+
 // srvRRset makes an SRV RRset (RFC 2782). All targets have priority 0 and share a weight of 100.
 func srvRRset(ttl uint32, endpoints []srvEndpoint) RRset {
 	slices.SortFunc(endpoints, srvEndpoint.compare)

@@ -25,6 +25,7 @@ type Store struct {
 	mu       sync.Mutex                     // guards what follows; held while a view is made
 	services map[serviceKey]map[string]bool // the objects that speak of a service
 	pods     map[podKey]int                 // how many peers of a namespace have an address
+	targets  map[Name]map[serviceKey]int    // how many peers of a service have this SRV target of their own, in a zone
 	changed  chan struct{}                  // closed, and replaced, after a view was published
 
 	current atomic.Pointer[View] // stored with mu held
@@ -58,9 +59,10 @@ func NewStore(c Config) (*Store, error) {
 	s := &Store{
 		services: map[serviceKey]map[string]bool{},
 		pods:     map[podKey]int{},
+		targets:  map[Name]map[serviceKey]int{},
 		changed:  make(chan struct{}),
 	}
-	view := &View{objects: newShards[string, *object]()}
+	view := &View{objects: newShards[string, *object](), excludedAt: newShards[Name, []*Exclusion]()}
 	for _, apex := range apexes {
 		schema, err := newSchema(apex, c.TTL, c.NegativeTTL)
 		if err != nil {
@@ -122,13 +124,14 @@ type transaction struct {
 	before   *View
 	objects  *shardsEditor[string, *object]
 	excluded int
+	index    *shardsEditor[Name, []*Exclusion]
 	services map[serviceKey][]Peer // touched, with their peers before
 	pods     map[podKey]bool       // touched, with whether they were there before
 }
 
 func (s *Store) begin(before *View) *transaction {
 	return &transaction{
-		Store: s, before: before, objects: before.objects.edit(), excluded: before.excluded,
+		Store: s, before: before, objects: before.objects.edit(), excluded: before.excluded, index: before.excludedAt.edit(),
 		services: map[serviceKey][]Peer{}, pods: map[podKey]bool{},
 	}
 }
@@ -143,6 +146,7 @@ func (t *transaction) change(c Change) {
 		t.touch(old.peers)
 		t.leave(c.Object, old.peers)
 		t.excluded -= len(old.excluded)
+		unindex(t.index, old.excluded)
 	}
 	if gone {
 		t.objects.delete(c.Object)
@@ -161,6 +165,7 @@ func (t *transaction) change(c Change) {
 	t.touch(now.peers)
 	t.enter(c.Object, now.peers)
 	t.excluded += len(now.excluded)
+	index(t.index, now.excluded)
 	t.objects.set(c.Object, now)
 }
 
@@ -201,6 +206,7 @@ func (t *transaction) enter(name string, peers []Peer) {
 				t.Store.services[key] = map[string]bool{}
 			}
 			t.Store.services[key][name] = true
+			t.countTarget(p.Target, key, 1)
 		}
 		for _, addr := range p.Addrs {
 			t.Store.pods[podKey{p.Namespace, addr}]++
@@ -214,6 +220,9 @@ func (t *transaction) leave(name string, peers []Peer) {
 		key := serviceKey{p.Namespace, p.Service}
 		if delete(t.Store.services[key], name); len(t.Store.services[key]) == 0 {
 			delete(t.Store.services, key)
+		}
+		if p.Service != "" {
+			t.countTarget(p.Target, key, -1)
 		}
 		for _, addr := range p.Addrs {
 			pod := podKey{p.Namespace, addr}
@@ -241,24 +250,61 @@ func (t *transaction) peersOf(key serviceKey, objects shards[string, *object]) [
 	return peers
 }
 
+// countTarget remembers which services depend on whether a name resolves.
+func (t *transaction) countTarget(target Name, key serviceKey, n int) {
+	if !slices.ContainsFunc(t.schemas, func(s schema) bool { return target.In(s.apex) }) {
+		return // none, or one that others must resolve
+	}
+	if t.targets[target] == nil {
+		t.targets[target] = map[serviceKey]int{}
+	}
+	if t.targets[target][key] += n; t.targets[target][key] == 0 {
+		delete(t.targets[target], key)
+	}
+	if len(t.targets[target]) == 0 {
+		delete(t.targets, target)
+	}
+}
+
 func (t *transaction) view() *View {
-	view := &View{synced: true, objects: t.objects.done(), excluded: t.excluded}
+	view := &View{synced: true, objects: t.objects.done(), excluded: t.excluded, excludedAt: t.index.done()}
 	for i, schema := range t.schemas {
-		edit := editZone(t.before.zones[i], schema)
-		for key, before := range t.services {
-			edit.replace(schema.ofService(key.namespace, key.service, before),
-				schema.ofService(key.namespace, key.service, t.peersOf(key, view.objects)))
-		}
-		for key, before := range t.pods {
-			records := schema.ofAddress(key.namespace, key.addr)
-			switch now := t.Store.pods[key] > 0; {
-			case before && !now:
-				edit.replace(records, nil)
-			case !before && now:
-				edit.replace(nil, records)
-			}
-		}
-		view.zones = append(view.zones, edit.done())
+		view.zones = append(view.zones, t.zone(t.before.zones[i], schema, view.objects))
 	}
 	return view
+}
+
+// zone makes the next state of one zone.
+func (t *transaction) zone(before *zoneView, s schema, objects shards[string, *object]) *zoneView {
+	edit := editZone(before, s)
+	for key, was := range t.pods {
+		records := s.ofAddress(key.namespace, key.addr)
+		switch is := t.Store.pods[key] > 0; {
+		case was && !is:
+			edit.replace(records, nil)
+		case !was && is:
+			edit.replace(nil, records)
+		}
+	}
+	// Addresses first: whether a name resolves must be known before an SRV record points to it. A service whose
+	// targets came to resolve, or ceased to, is made anew although none of its objects has changed.
+	replace := func(key serviceKey, was []Peer) {
+		edit.replace(s.ofService(key.namespace, key.service, was, before.resolves),
+			s.ofService(key.namespace, key.service, t.peersOf(key, objects), edit.resolves))
+	}
+	for key, was := range t.services {
+		replace(key, was)
+	}
+	dependent := map[serviceKey]bool{}
+	for name, services := range t.targets {
+		if before.resolves(name) != edit.resolves(name) {
+			for key := range services {
+				dependent[key] = true
+			}
+		}
+	}
+	for key := range dependent {
+		edit.replace(nil, s.ofService(key.namespace, key.service, t.peersOf(key, objects), edit.resolves))
+	}
+	return edit.done()
 }

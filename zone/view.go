@@ -46,10 +46,12 @@ type Result struct {
 
 // View is one state of all zones. It never changes, so that one reply made from one View cannot mix two states.
 type View struct {
-	zones    []*zoneView // the deepest apex first
-	synced   bool
-	objects  shards[string, *object]
-	excluded int
+	zones   []*zoneView // the deepest apex first
+	synced  bool
+	objects shards[string, *object]
+
+	excluded   int // in all
+	excludedAt exclusionIndex
 }
 
 // zoneView is one state of one zone.
@@ -73,6 +75,13 @@ func (n node) rrset(rrtype uint16) (RRset, bool) {
 		}
 	}
 	return RRset{}, false
+}
+
+// resolves tells whether the name has an address.
+func (n node) resolves() bool {
+	_, a := n.rrset(dns.TypeA)
+	_, aaaa := n.rrset(dns.TypeAAAA)
+	return a || aaaa
 }
 
 // with returns the node with one RRset put in the place of that of its type.
@@ -121,27 +130,37 @@ func (v *View) zoneOf(name Name) *zoneView {
 	return nil
 }
 
+func (z *zoneView) resolves(name Name) bool {
+	n, _ := z.nodes.get(name)
+	return n.resolves()
+}
+
 // find returns the node of a name; for a pod's name (ip.N.pod.Z) any spelling of the address will do.
 func (z *zoneView) find(name Name) (node, bool) {
 	if n, ok := z.nodes.get(name); ok {
 		return n, true
 	}
+	if canonical, ok := z.canonicalPodName(name); ok {
+		return z.nodes.get(canonical)
+	}
+	return node{}, false
+}
+
+// canonicalPodName returns ip.N.pod.Z with the address in its canonical spelling, if the name is of that form.
+func (z *zoneView) canonicalPodName(name Name) (Name, bool) {
 	namespace, ok := name.Parent()
 	if !ok {
-		return node{}, false
+		return "", false
 	}
 	if pod, ok := namespace.Parent(); !ok || pod.Label() != "pod" || pod[1+len("pod"):] != z.apex {
-		return node{}, false
+		return "", false
 	}
 	addr, ok := parseAddressLabel(name.Label())
 	if !ok {
-		return node{}, false
+		return "", false
 	}
 	canonical, err := namespace.Child(AddressLabel(addr))
-	if err != nil {
-		return node{}, false
-	}
-	return z.nodes.get(canonical)
+	return canonical, err == nil
 }
 
 // Object returns the last change of an object, if the object is there.
@@ -161,6 +180,16 @@ func (v *View) Excluded() []Exclusion {
 	}
 	slices.SortFunc(excluded, Exclusion.compare)
 	return excluded
+}
+
+// Warnings returns what was found wrong in objects and left no peer out, sorted.
+func (v *View) Warnings() []string {
+	var warnings []string
+	for _, o := range v.objects.all() {
+		warnings = append(warnings, o.given.Warnings...)
+	}
+	slices.Sort(warnings)
+	return warnings
 }
 
 // Zones returns the apexes of all zones in canonical order.

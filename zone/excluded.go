@@ -1,0 +1,104 @@
+package zone
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Exclusions are indexed by the names that would exist but for them, without the apex: all zones have the same.
+type exclusionIndex = shards[Name, []*Exclusion]
+
+// String says what is excluded and why, as "pod shop/web-0 excluded: terminating".
+func (e Exclusion) String() string {
+	subject := "pod " + e.Namespace + "/" + e.Pod
+	if e.Pod == "" {
+		subject = "endpoint of " + e.Namespace + "/" + e.Service
+		if len(e.Addrs) > 0 {
+			subject += " at " + e.Addrs[0].String()
+		}
+	}
+	return fmt.Sprintf("%s excluded: %s", subject, e.Reason)
+}
+
+// names returns the names that the peer would have, without the apex.
+func (e *Exclusion) names() []Name {
+	var names []Name
+	add := func(parent Name, labels ...string) Name {
+		name, err := parent.descend(labels...)
+		if err == nil {
+			names = append(names, name)
+		}
+		return name
+	}
+	for _, addr := range e.Addrs {
+		add(Root, "pod", e.Namespace, AddressLabel(addr))
+	}
+	if e.Service == "" {
+		return names
+	}
+	service := add(Root, "svc", e.Namespace, e.Service)
+	if service == "" {
+		return names
+	}
+	add(service, "_nodes")
+	if e.Hostname != "" {
+		add(service, e.Hostname)
+	} else {
+		for _, addr := range e.Addrs {
+			add(service, AddressLabel(addr))
+		}
+	}
+	for _, port := range e.Ports {
+		if port.Name != "" {
+			add(service, "_"+port.Protocol, "_"+port.Name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// index puts the exclusions into the index, each name's in canonical order; unindex takes them out.
+func index(e *shardsEditor[Name, []*Exclusion], excluded []Exclusion) {
+	for i := range excluded {
+		for _, name := range excluded[i].names() {
+			at, _ := e.get(name)
+			j, _ := slices.BinarySearchFunc(at, &excluded[i], comparePointers)
+			// A copy: views before this one have the list too.
+			e.set(name, slices.Insert(slices.Clip(slices.Clone(at)), j, &excluded[i]))
+		}
+	}
+}
+
+func unindex(e *shardsEditor[Name, []*Exclusion], excluded []Exclusion) {
+	for i := range excluded {
+		for _, name := range excluded[i].names() {
+			at, _ := e.get(name)
+			rest := make([]*Exclusion, 0, len(at))
+			for _, other := range at {
+				if other != &excluded[i] {
+					rest = append(rest, other)
+				}
+			}
+			if len(rest) == 0 {
+				e.delete(name)
+			} else {
+				e.set(name, rest)
+			}
+		}
+	}
+}
+
+func comparePointers(a, b *Exclusion) int { return a.compare(*b) }
+
+// ExcludedAt returns what would make the name exist but is left out, in canonical order. The list is the view's own.
+func (v *View) ExcludedAt(name Name) []*Exclusion {
+	z := v.zoneOf(name)
+	if z == nil || len(name) == len(z.apex) {
+		return nil
+	}
+	if canonical, ok := z.canonicalPodName(name); ok {
+		name = canonical
+	}
+	at, _ := v.excludedAt.get(name[:len(name)-len(z.apex)] + Root)
+	return at
+}

@@ -10,15 +10,29 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 	yamlnode "sigs.k8s.io/yaml/goyaml.v3"
 )
 
 // manifestObject is an object of a kind that we read.
 type manifestObject struct {
-	slice *discoveryv1.EndpointSlice
+	kind   Kind
+	object runtime.Object // a metav1.Object too
+}
+
+// manifestKinds are the kinds that we read: their names in manifests, and what they are decoded into.
+var manifestKinds = map[string]struct {
+	kind       Kind
+	apiVersion string
+	empty      func() runtime.Object
+}{
+	"EndpointSlice": {EndpointSlices, discoveryv1.SchemeGroupVersion.String(), func() runtime.Object { return new(discoveryv1.EndpointSlice) }},
+	"Pod":           {Pods, corev1.SchemeGroupVersion.String(), func() runtime.Object { return new(corev1.Pod) }},
+	"Endpoints":     {Endpoints, corev1.SchemeGroupVersion.String(), func() runtime.Object { return new(corev1.Endpoints) }},
 }
 
 // decodeManifests reads the objects of a file: YAML documents or JSON values, each an object or a List of them.
@@ -112,18 +126,23 @@ var yamlLine = regexp.MustCompile(`line (\d+): *`)
 
 // yamlError returns "line: what" of an error of the YAML reader, which counts lines from the document's start.
 func (d document) yamlError(err error) error {
-	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
-	text = strings.TrimPrefix(text, "yaml: ")
-	line := 1
-	if m := yamlLine.FindStringSubmatchIndex(text); m != nil {
-		line, _ = strconv.Atoi(text[m[2]:m[3]])
-		text = text[:m[0]] + text[m[1]:]
+	line, what := YAMLFault(err)
+	return fmt.Errorf("%d: not YAML: %s", d.lines+line, what)
+}
+
+// YAMLFault returns the line that an error of the YAML reader is about, 1 if it does not say, and what is wrong there.
+func YAMLFault(err error) (line int, what string) {
+	what = strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	what = strings.TrimPrefix(what, "yaml: ")
+	line = 1
+	if m := yamlLine.FindStringSubmatchIndex(what); m != nil {
+		line, _ = strconv.Atoi(what[m[2]:m[3]])
+		what = what[:m[0]] + what[m[1]:]
 	}
-	if strings.HasPrefix(text, "did not find expected") {
+	if strings.HasPrefix(what, "did not find expected") {
 		line++ // the reader's parser counts from 0 where its scanner counts from 1
 	}
-	text = strings.Join(strings.Fields(strings.TrimPrefix(text, "unmarshal errors:")), " ")
-	return fmt.Errorf("%d: not YAML: %s", d.lines+line, text)
+	return line, strings.Join(strings.Fields(strings.TrimPrefix(what, "unmarshal errors:")), " ")
 }
 
 // objectError is a fault of one object; item is its place in the List that it stands in.
@@ -161,27 +180,31 @@ func decodeObject(value json.RawMessage) ([]manifestObject, error) {
 	if strings.HasSuffix(meta.Kind, "List") && meta.Metadata.Name == "" {
 		return decodeList(meta.Items)
 	}
-	if meta.Kind != "EndpointSlice" {
+	known, ok := manifestKinds[meta.Kind]
+	if !ok {
 		return nil, nil
 	}
 	fail := func(err error) ([]manifestObject, error) {
 		return nil, &objectError{kind: meta.Kind, name: strings.TrimPrefix(objectKey(&meta.Metadata), "/"), err: err}
 	}
-	if meta.APIVersion != discoveryv1.SchemeGroupVersion.String() {
-		return fail(fmt.Errorf("apiVersion is %q: want %s", meta.APIVersion, discoveryv1.SchemeGroupVersion))
+	if meta.APIVersion != known.apiVersion {
+		return fail(fmt.Errorf("apiVersion is %q: want %s", meta.APIVersion, known.apiVersion))
 	}
-	slice := new(discoveryv1.EndpointSlice)
-	if err := json.Unmarshal(value, slice); err != nil {
+	object := known.empty()
+	if err := json.Unmarshal(value, object); err != nil {
 		return fail(jsonError(err))
 	}
-	if slice.Name == "" {
+	if meta.Metadata.Name == "" {
 		return fail(errors.New("no metadata.name"))
 	}
-	if slice.Namespace == "" {
-		slice.Namespace = metav1.NamespaceDefault
+	if meta.Metadata.Namespace == "" {
+		object.(metav1.Object).SetNamespace(metav1.NamespaceDefault)
 	}
-	return []manifestObject{{slice: slice}}, nil
+	return []manifestObject{{kind: known.kind, object: object}}, nil
 }
+
+// objectKey returns namespace and name for messages.
+func objectKey(m metav1.Object) string { return m.GetNamespace() + "/" + m.GetName() }
 
 func decodeList(items []json.RawMessage) ([]manifestObject, error) {
 	var objects []manifestObject

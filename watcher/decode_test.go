@@ -3,6 +3,8 @@ package watcher
 import (
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const goodSlice = `apiVersion: discovery.k8s.io/v1
@@ -10,6 +12,19 @@ kind: EndpointSlice
 metadata: {name: a, namespace: shop, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 endpoints: [{addresses: [192.0.2.1]}]
+`
+
+const goodPod = `apiVersion: v1
+kind: Pod
+metadata: {name: a, namespace: shop, annotations: {h: "$.spec.hostname", n: "$..name"}}
+spec: {hostname: web-0, subdomain: web, containers: [{name: c, ports: [{name: http, containerPort: 80}]}]}
+status: {podIP: 192.0.2.1, podIPs: [{ip: 192.0.2.1}, {ip: "2001:db8::1"}]}
+`
+
+const goodEndpoints = `apiVersion: v1
+kind: Endpoints
+metadata: {name: web, namespace: shop}
+subsets: [{addresses: [{ip: 192.0.2.1, hostname: web-0}], notReadyAddresses: [{ip: 192.0.2.2}], ports: [{port: 80}]}]
 `
 
 func TestDecodeManifestsTakesEveryForm(t *testing.T) {
@@ -40,7 +55,7 @@ func TestDecodeManifestsTakesEveryForm(t *testing.T) {
 			objects, err := decodeManifests("f.yaml", []byte(test.text))
 			var got []string
 			for _, o := range objects {
-				got = append(got, objectKey(o.slice))
+				got = append(got, objectKey(o.object.(metav1.Object)))
 			}
 			if err != nil || strings.Join(got, " ") != test.want {
 				t.Errorf("got %q, %v; want %q", strings.Join(got, " "), err, test.want)
@@ -74,12 +89,12 @@ func TestDecodeManifestsNamesFileLineAndObject(t *testing.T) {
 			"f.yaml:7: EndpointSlice shop/a: endpoints.addresses is a string: want slice",
 		},
 		"a wrong type in a List": {
-			"kind: List\nitems:\n- kind: Pod\n- apiVersion: discovery.k8s.io/v1\n  kind: EndpointSlice\n" +
+			"kind: List\nitems:\n- kind: Service\n- apiVersion: discovery.k8s.io/v1\n  kind: EndpointSlice\n" +
 				"  metadata: {name: b}\n  ports: [{port: web}]\n",
 			"f.yaml:4: EndpointSlice b: ports.port is a string: want int32",
 		},
 		"a wrong type in the second JSON value": {
-			"{\"kind\":\"Pod\"}\n{\"kind\":\"EndpointSlice\",\n\"apiVersion\":\"discovery.k8s.io/v1\",\"metadata\":{\"name\":7}}\n",
+			"{\"kind\":\"Service\"}\n{\"kind\":\"EndpointSlice\",\n\"apiVersion\":\"discovery.k8s.io/v1\",\"metadata\":{\"name\":7}}\n",
 			"f.yaml:2: object: metadata.name is a number: want string",
 		},
 		"no name": {
@@ -107,6 +122,8 @@ func FuzzDecodeManifests(f *testing.F) {
 	f.Add(goodSlice)
 	f.Add("{\"kind\":\"List\",\"items\":[{}]}")
 	f.Add("--- {}\n---\n- 1\n")
+	f.Add(goodPod)
+	f.Add(goodEndpoints)
 	f.Add(strings.Replace(goodSlice, "192.0.2.1", "fe80::1%x, '::', \"1\"", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		objects, err := decodeManifests("f.yaml", []byte(text))

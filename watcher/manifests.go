@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"k8s.io/apimachinery/pkg/labels"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"peerdns/zone"
 )
@@ -25,10 +25,9 @@ const settle = 50 * time.Millisecond
 // Manifests is the source that reads objects from files, as "kubectl get -o yaml" or "-o json" prints them, instead of
 // the API. It follows the files. A file that cannot be read, or not whole, keeps the objects that it had.
 type Manifests struct {
-	paths      []string
-	namespaces []string // none: all
-	selector   labels.Selector
-	log        *slog.Logger
+	paths []string
+	sets  []PeerSet
+	log   *slog.Logger
 
 	// These belong to whoever runs List or Run, of which there is one at a time.
 	files map[string]*manifestFile // by path
@@ -46,7 +45,7 @@ type manifestFile struct {
 
 // NewManifests returns the source that reads the files and folders at paths. Of a folder it reads the files in it
 // whose name ends in .yaml, .yml or .json and does not begin with a dot. It fails if a path is not there.
-func NewManifests(paths, namespaces []string, selector labels.Selector, log *slog.Logger) (*Manifests, error) {
+func NewManifests(paths []string, sets []PeerSet, log *slog.Logger) (*Manifests, error) {
 	var errs []error
 	cleaned := make([]string, 0, len(paths))
 	for _, path := range paths {
@@ -56,7 +55,7 @@ func NewManifests(paths, namespaces []string, selector labels.Selector, log *slo
 		cleaned = append(cleaned, filepath.Clean(path))
 	}
 	return &Manifests{
-		paths: cleaned, namespaces: namespaces, selector: selector, log: log,
+		paths: cleaned, sets: sets, log: log,
 		files: map[string]*manifestFile{}, said: map[string]bool{},
 	}, errors.Join(errs...)
 }
@@ -232,16 +231,13 @@ func (m *Manifests) readFile(path string) {
 	file.good = true
 	file.changes = file.changes[:0:0]
 	for _, o := range objects {
-		if m.selected(o) {
-			file.changes = append(file.changes, sliceChange(o.slice))
+		for _, set := range m.sets {
+			if set.Kind == o.kind && set.selects(o.object.(metav1.Object)) {
+				file.changes = append(file.changes, set.change(o.object))
+			}
 		}
 	}
 	m.log.Debug("manifest read", "path", path, "objects", len(file.changes))
-}
-
-func (m *Manifests) selected(o manifestObject) bool {
-	return o.slice != nil && m.selector.Matches(labels.Set(o.slice.Labels)) &&
-		(len(m.namespaces) == 0 || slices.Contains(m.namespaces, o.slice.Namespace))
 }
 
 // complete tells whether every file has been good once.

@@ -83,7 +83,7 @@ func (b *lockedBuffer) await(t *testing.T, text string) {
 func follow(t *testing.T, log io.Writer, paths ...string) *zone.Store {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	source, err := NewManifests(paths, nil, labels.Everything(), logger)
+	source, err := NewManifests(paths, everySlice(), logger)
 	must(t, err)
 	store := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -251,7 +251,7 @@ func TestManifestsAreSelected(t *testing.T) {
 	write(t, file, slice("a", "192.0.2.1")+"---\n"+labelled+"---\n"+strings.ReplaceAll(labelled, "shop", "other"))
 	selector, err := labels.Parse("app=web")
 	must(t, err)
-	source, err := NewManifests([]string{file}, []string{"shop"}, selector, slog.New(slog.DiscardHandler))
+	source, err := NewManifests([]string{file}, []PeerSet{{Kind: EndpointSlices, Namespaces: []string{"shop"}, Selector: selector}}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	changes, err := source.List(t.Context())
 	must(t, err)
@@ -261,7 +261,7 @@ func TestManifestsAreSelected(t *testing.T) {
 }
 
 func TestNewManifestsNamesWhatIsMissing(t *testing.T) {
-	_, err := NewManifests([]string{"testdata", "testdata/nowhere", "testdata/nor-here"}, nil, labels.Everything(), nil)
+	_, err := NewManifests([]string{"testdata", "testdata/nowhere", "testdata/nor-here"}, everySlice(), nil)
 	if err == nil || !strings.Contains(err.Error(), "testdata/nowhere") || !strings.Contains(err.Error(), "testdata/nor-here") {
 		t.Errorf("got %v, want both missing paths named", err)
 	}

@@ -1,9 +1,11 @@
 package watcher
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -13,7 +15,8 @@ import (
 // checkChange asserts that the peers of an object are legal, and that peers and exclusions account for every endpoint.
 func checkChange(t *testing.T, o manifestObject) {
 	t.Helper()
-	c := sliceChange(o.slice)
+	rules := Rules{HostnameAnnotation: "h", NodenameAnnotation: "n", EndpointPodNames: true}
+	c := rules.change(o.object)
 	for _, p := range c.Peers {
 		for what, label := range map[string]string{"namespace": p.Namespace, "service": p.Service, "hostname": p.Hostname} {
 			if label != "" && len(validation.IsDNS1123Label(label)) > 0 {
@@ -31,10 +34,7 @@ func checkChange(t *testing.T, o manifestObject) {
 			}
 		}
 	}
-	addresses := 0
-	for _, e := range o.slice.Endpoints {
-		addresses += len(e.Addresses)
-	}
+	addresses := addressCount(o)
 	accounted := 0
 	for _, p := range c.Peers {
 		accounted += len(p.Addrs)
@@ -42,7 +42,7 @@ func checkChange(t *testing.T, o manifestObject) {
 	for _, e := range c.Excluded {
 		accounted += max(1, len(e.Addrs))
 	}
-	if o.slice.AddressType != discoveryv1.AddressTypeFQDN && accounted < addresses {
+	if accounted < addresses {
 		t.Errorf("%d addresses, but peers and exclusions account for %d", addresses, accounted)
 	}
 	// The zone must take whatever comes.
@@ -51,24 +51,48 @@ func checkChange(t *testing.T, o manifestObject) {
 	_ = masterText(t, store.View())
 }
 
+// addressCount returns how many different addresses an object has for which something must be said.
+func addressCount(o manifestObject) int {
+	addresses := map[string]bool{}
+	switch o := o.object.(type) {
+	case *discoveryv1.EndpointSlice:
+		if o.AddressType == discoveryv1.AddressTypeFQDN {
+			return 0
+		}
+		for _, e := range o.Endpoints {
+			for _, text := range e.Addresses {
+				addresses[canonicalText(text)] = true
+			}
+		}
+	case *corev1.Endpoints:
+		for _, s := range o.Subsets {
+			for _, a := range slices.Concat(s.Addresses, s.NotReadyAddresses) {
+				addresses[canonicalText(a.IP)] = true
+			}
+		}
+	case *corev1.Pod:
+		return 1
+	}
+	return len(addresses)
+}
+
+func canonicalText(text string) string {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Unmap().String()
+	}
+	return text
+}
+
 func TestPortNamesAreLabels(t *testing.T) {
 	for name, want := range map[string]string{"HTTP": "http", "http_x": "", "-": "", "": "", "a.b": ""} {
-		if got := port(name, "", 1); got != (zone.Port{Name: want, Protocol: "tcp", Number: 1}) {
+		got := appendPort(nil, name, "", 1)
+		if len(got) != 1 || got[0] != (zone.Port{Name: want, Protocol: "tcp", Number: 1}) {
 			t.Errorf("port %q: got %+v, want name %q and tcp", name, got, want)
 		}
 	}
-}
-
-func TestOneChangeForEachSlice(t *testing.T) {
-	objects, err := decodeManifests("f.yaml", []byte(goodSlice+"---\n"+goodSlice))
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []string{}
-	for _, o := range objects {
-		names = append(names, sliceChange(o.slice).Object)
-	}
-	if want := []string{"endpointslice/shop/a", "endpointslice/shop/a"}; !slices.Equal(names, want) {
-		t.Errorf("got %v, want %v", names, want)
+	for _, number := range []int32{0, -1, 65536} {
+		if got := appendPort(nil, "http", "", number); len(got) > 0 {
+			t.Errorf("port %d: got %v, want none", number, got)
+		}
 	}
 }

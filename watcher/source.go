@@ -2,11 +2,39 @@ package watcher
 
 import (
 	"context"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"peerdns/zone"
 )
 
-// A Source says what the objects of one kind are, as changes of a zone.
+// Kind is a kind of object that makes peers, by the name of its resource in the API.
+type Kind string
+
+// The kinds.
+const (
+	EndpointSlices Kind = "endpointslices"
+	Pods           Kind = "pods"
+	Endpoints      Kind = "endpoints"
+)
+
+// PeerSet is one configured selection of objects, and the rules by which they make peers.
+type PeerSet struct {
+	Kind       Kind
+	Namespaces []string // "" is all of them
+	Selector   labels.Selector
+	Rules
+}
+
+// selects tells whether the set reads an object of its kind.
+func (s PeerSet) selects(o metav1.Object) bool {
+	return (slices.Contains(s.Namespaces, "") || slices.Contains(s.Namespaces, o.GetNamespace())) &&
+		s.Selector.Matches(labels.Set(o.GetLabels()))
+}
+
+// A Source says what objects are there, as changes of a zone.
 type Source interface {
 	// List reads every object once. Its error says what could not be read.
 	List(ctx context.Context) ([]zone.Change, error)

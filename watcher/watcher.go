@@ -138,30 +138,13 @@ func (g *gather) drain(batches <-chan sourceBatch) {
 func (g *gather) publish(now time.Time) {
 	before := g.zones.View()
 	changes := g.moves.due(now)
+	news := newNews(g.log)
 	for _, c := range g.pending {
 		was, _ := before.Object(c.Object)
-		g.logExclusions(was, c)
+		news.compare(was, c)
 		changes = append(changes, g.moves.hold(was, c, now))
 	}
+	news.end()
 	clear(g.pending)
 	g.zones.Apply(changes...)
-}
-
-// logExclusions writes a line for each exclusion that begins.
-func (g *gather) logExclusions(was, now zone.Change) {
-	for _, e := range now.Excluded {
-		if !contains(was.Excluded, e) {
-			g.log.Info("peer excluded", "reason", string(e.Reason), "object", now.Object, "namespace", e.Namespace,
-				"service", e.Service, "pod", e.Pod, "addresses", e.Addrs)
-		}
-	}
-}
-
-func contains(excluded []zone.Exclusion, e zone.Exclusion) bool {
-	for i := range excluded {
-		if excluded[i].Equal(e) {
-			return true
-		}
-	}
-	return false
 }

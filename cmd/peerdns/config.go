@@ -12,111 +12,257 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"peerdns/watcher"
 	"peerdns/zone"
 )
 
-// Config is what peerdns was told to do. The flags of the same names are described in flags.go.
+// Config is what peerdns was told to do, by flags and by the file of --config. The settings of the same names are
+// described in bind.
 type Config struct {
+	File string
+
 	Listen           []netip.AddrPort // an invalid address is every address of the host
 	Zones            []zone.Name
 	AdvertiseAddress []netip.Addr
+	TTL              uint32 // seconds
+	NegativeTTL      uint32 // seconds
 
-	Manifests     []string // files and folders; none: the API
-	Kubeconfig    string   // "": the service account of our pod
-	Context       string
-	Namespaces    []string // none: that of the service account or of the kubeconfig's context
-	AllNamespaces bool
-	Selector      labels.Selector
+	Manifests  []string // files and folders; none: the API
+	Kubeconfig string   // "": the service account of our pod
+	Context    string
 
-	TTL           uint32 // seconds
-	NegativeTTL   uint32 // seconds
+	Sets []*PeerSet // one from the flags and the file's top, or those of the file's list
+
 	ShutdownDelay time.Duration
-
-	LogLevel  slog.Level
-	LogFormat string // text or json
+	LogLevel      slog.Level
+	LogFormat     string // text or json
 
 	PrintZone bool
 	Version   bool
 	Help      bool
 }
 
-// serviceAccountNamespace is where Kubernetes puts the namespace of the pod that we run in.
-const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+// PeerSet is one selection of objects, and how they become peers.
+type PeerSet struct {
+	watcher.PeerSet // Namespaces: none is the default, which depends on the source
+	AllNamespaces   bool
+
+	origin string // where it stands, for faults
+}
+
+func newPeerSet(name, origin string) *PeerSet {
+	return &PeerSet{
+		PeerSet: watcher.PeerSet{
+			Kind: watcher.EndpointSlices, Selector: labels.Everything(), Rules: watcher.Rules{Set: name},
+		},
+		origin: origin,
+	}
+}
+
+// parseConfig returns what the command line and the file say, or every fault of both; and the text for --help.
+func parseConfig(args []string, getenv func(string) string) (c *Config, help string, faults []error) {
+	set := newPeerSet("", "")
+	c = &Config{Sets: []*PeerSet{set}, TTL: 5, NegativeTTL: 2, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
+	s := &settings{}
+	c.bind(s, set)
+	faults = s.parseArgs(args)
+	if file := s.lookup("config"); len(file.given) > 0 {
+		sets, fileFaults := readFile(file.given[0], s)
+		faults = append(faults, fileFaults...)
+		if len(sets) > 0 {
+			faults = append(faults, s.besideSets()...)
+			c.Sets = sets
+		}
+	}
+	faults = append(faults, s.read()...)
+	faults = append(faults, c.complete(getenv)...)
+	return c, s.help(), append(faults, c.validate(s)...)
+}
+
+// besideSets returns a fault for each setting of a peer set that is given beside a list of sets.
+func (s *settings) besideSets() []error {
+	var faults []error
+	for _, setting := range s.order {
+		if setting.ofSet && len(setting.given) > 0 {
+			faults = append(faults, fmt.Errorf("%s: goes not together with %s: put it into a set there", setting.where(), peerSetsKey))
+		}
+	}
+	return faults
+}
+
+// bind says every setting, its default and its help text.
+func (c *Config) bind(s *settings, set *PeerSet) {
+	s.group("Answers")
+	many(s, &c.Listen, "listen", "ADDRESS", "address and port to answer on, UDP and TCP; :53 is every address of the host "+
+		"(repeatable; default :53)", parseListen)
+	many(s, &c.Zones, "zone", "NAME", "zone to be authoritative for (repeatable; default $CLUSTER_DOMAIN, else "+
+		"cluster.local)", parseZone)
+	many(s, &c.AdvertiseAddress, "advertise-address", "IP", "address of the zone's name server, ns.dns.ZONE (repeatable; "+
+		"default $POD_IP, else a concrete --listen address)", parseAdvertised)
+	one(s, &c.TTL, "ttl", "DURATION", "5s", "TTL of the records, in whole seconds", parseTTL)
+	one(s, &c.NegativeTTL, "negative-ttl", "DURATION", "2s", "TTL of negative answers, in whole seconds", parseTTL)
+
+	s.group("Where objects come from")
+	many(s, &c.Manifests, "manifests", "PATH", "read objects from this YAML or JSON file or folder and follow it, instead of "+
+		"the API (repeatable)", parseText)
+	one(s, &c.Kubeconfig, "kubeconfig", "FILE", "", "how to reach the API (default: the service account of our pod)", parseText)
+	one(s, &c.Context, "context", "NAME", "", "context of the kubeconfig (default: its current one)", parseText)
+
+	s.group("Which of them are peers, and under which names (one peer set; --config may have several)")
+	s.ofSet = true
+	set.bind(s)
+	s.ofSet = false
+
+	s.group("The process")
+	one(s, &c.File, "config", "FILE", "", "YAML file with the flags' names as keys; flags win", parseText).flagOnly = true
+	one(s, &c.ShutdownDelay, "shutdown-delay", "DURATION", "5s", "how long to answer on after SIGTERM", parseDelay)
+	one(s, &c.LogLevel, "log-level", "LEVEL", "info", "debug, info, warn or error", parseLevel)
+	one(s, &c.LogFormat, "log-format", "FORMAT", "text", "text or json", parseFormat)
+	yes(s, &c.PrintZone, "print-zone", "print the zone as a master file from what the source holds now, and exit").flagOnly = true
+	yes(s, &c.Version, "version", "print the version, and exit").flagOnly = true
+	yes(s, &c.Help, "help", "print this help, and exit").flagOnly = true
+}
+
+const pinnedKey = "pinned-addresses"
+
+// bind says the settings of a peer set.
+func (p *PeerSet) bind(s *settings) {
+	one(s, &p.Kind, "source", "KIND", "endpointslices", "kind of object that makes peers: endpointslices, pods or endpoints", parseKind)
+	many(s, &p.Namespaces, "namespace", "NAME", "namespace to read (repeatable; default: that of the service account or of "+
+		"the kubeconfig's context, else \"default\"; with --manifests all)", parseNamespace)
+	yes(s, &p.AllNamespaces, "all-namespaces", "read all namespaces")
+	one(s, &p.Selector, "selector", "LABELS", "", "label selector on the objects that are read (default: everything)", parseSelector)
+	one(s, &p.Service, "service", "NAME", "", "service of every pod (source pods)", parseService)
+	one(s, &p.ServiceLabel, "service-label", "KEY", "", "label of a pod whose value is its service (source pods; default: "+
+		"spec.subdomain)", parseKey)
+	many(s, &p.Ports, "port", "NAME:NUMBER[/PROTO]", "port that every peer has besides its own, as epmd:4369/tcp (repeatable)", parsePort)
+	yes(s, &p.EndpointPodNames, "endpoint-pod-names", "a peer without a hostname is named by its pod, not by its address")
+	one(s, &p.HostnameAnnotation, "hostname-annotation", "KEY", "", "annotation of a pod with the JSONPath of its host "+
+		"(source pods)", parseKey)
+	one(s, &p.NodenameAnnotation, "nodename-annotation", "KEY", "", "annotation of a pod with the JSONPath of its node's "+
+		"base name (source pods)", parseKey)
+	one(s, &p.Pinned, pinnedKey, "CIDR,...", "", "leave out peers whose address is in none of these ranges", parsePrefixes)
+}
 
 // complete fills in what depends on the environment and on other settings.
-func (c *Config) complete(getenv func(string) string) error {
+func (c *Config) complete(getenv func(string) string) []error {
 	if len(c.Listen) == 0 {
 		c.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.Addr{}, 53)}
 	}
+	var faults []error
 	if len(c.Zones) == 0 {
-		text := cmp.Or(getenv("CLUSTER_DOMAIN"), "cluster.local")
-		name, err := parseZone(text)
+		name, err := parseZone(cmp.Or(getenv("CLUSTER_DOMAIN"), "cluster.local"))
 		if err != nil {
-			return fmt.Errorf("CLUSTER_DOMAIN: %w", err)
+			faults = append(faults, fmt.Errorf("CLUSTER_DOMAIN: %w", err))
+		} else {
+			c.Zones = []zone.Name{name}
 		}
-		c.Zones = []zone.Name{name}
 	}
-	if len(c.AdvertiseAddress) == 0 {
-		return c.completeAdvertised(getenv("POD_IP"))
-	}
-	return nil
-}
-
-func (c *Config) completeAdvertised(podIP string) error {
-	if podIP != "" {
+	podIP := getenv("POD_IP")
+	switch {
+	case len(c.AdvertiseAddress) > 0:
+	case podIP != "":
 		addr, err := parseAdvertised(podIP)
 		if err != nil {
-			return fmt.Errorf("POD_IP: %w", err)
+			faults = append(faults, fmt.Errorf("POD_IP: %w", err))
 		}
 		c.AdvertiseAddress = []netip.Addr{addr}
-		return nil
-	}
-	for _, listen := range c.Listen {
-		if addr := listen.Addr(); addr.IsValid() && !addr.IsUnspecified() && !slices.Contains(c.AdvertiseAddress, addr) {
-			c.AdvertiseAddress = append(c.AdvertiseAddress, addr.WithZone(""))
+	default:
+		for _, listen := range c.Listen {
+			if addr := listen.Addr(); addr.IsValid() && !addr.IsUnspecified() {
+				c.AdvertiseAddress = append(c.AdvertiseAddress, addr.WithZone("").Unmap())
+			}
 		}
 	}
-	return nil
+	return faults
 }
 
-// namespaces returns the namespaces to read from the API; "" alone is all of them.
-func (c *Config) namespaces(ofKubeconfig string) []string {
-	switch {
-	case c.AllNamespaces:
-		return []string{""}
-	case len(c.Namespaces) > 0:
-		return c.Namespaces
-	case c.Kubeconfig != "":
-		return []string{cmp.Or(ofKubeconfig, "default")}
+// watched returns the peer sets as the watcher takes them. The namespace of the kubeconfig's context is a default.
+func (c *Config) watched(ofKubeconfig string) []watcher.PeerSet {
+	sets := make([]watcher.PeerSet, 0, len(c.Sets))
+	for _, set := range c.Sets {
+		watched := set.PeerSet
+		switch {
+		case set.AllNamespaces, len(set.Namespaces) == 0 && len(c.Manifests) > 0:
+			watched.Namespaces = []string{""}
+		case len(set.Namespaces) == 0:
+			watched.Namespaces = []string{c.ownNamespace(ofKubeconfig)}
+		}
+		sets = append(sets, watched)
+	}
+	return sets
+}
+
+// serviceAccountNamespace is where Kubernetes puts the namespace of the pod that we run in.
+const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+func (c *Config) ownNamespace(ofKubeconfig string) string {
+	if c.Kubeconfig != "" {
+		return cmp.Or(ofKubeconfig, "default")
 	}
 	own, err := os.ReadFile(serviceAccountNamespace)
 	if err != nil {
-		return []string{"default"}
+		return "default"
 	}
-	return []string{cmp.Or(strings.TrimSpace(string(own)), "default")}
+	return cmp.Or(strings.TrimSpace(string(own)), "default")
 }
 
 // validate returns the faults that lie between settings.
-func (c *Config) validate() []error {
+func (c *Config) validate(s *settings) []error {
 	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if c.AllNamespaces && len(c.Namespaces) > 0 {
-		fault("--all-namespaces: goes not together with --namespace: give one of them")
+	fault := func(name, format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%s: %w", s.lookup(name).where(), fmt.Errorf(format, args...)))
 	}
 	if len(c.Manifests) > 0 && c.Kubeconfig != "" {
-		fault("--kubeconfig: goes not together with --manifests: objects come from the API or from files")
+		fault("kubeconfig", "goes not together with --manifests: objects come from the API or from files")
 	}
 	if c.Context != "" && c.Kubeconfig == "" {
-		fault("--context: %q is a context of no file: give --kubeconfig too", c.Context)
+		fault("context", "%q is a context of no file: give --kubeconfig too", c.Context)
 	}
 	for i, apex := range c.Zones {
 		if slices.Contains(c.Zones[:i], apex) {
-			fault("--zone: %s is given twice", apex)
+			fault("zone", "%s is given twice", apex)
 		}
 	}
 	for i, listen := range c.Listen {
 		if listen.Port() != 0 && slices.Contains(c.Listen[:i], listen) {
-			fault("--listen: %s is given twice", formatListen(listen))
+			fault("listen", "%s is given twice", formatListen(listen))
+		}
+	}
+	for i, set := range c.Sets {
+		faults = append(faults, set.validate()...)
+		if slices.ContainsFunc(c.Sets[:i], func(other *PeerSet) bool { return other.Set == set.Set }) {
+			faults = append(faults, fmt.Errorf("%s: the name %s is given twice", set.origin, set.Set))
+		}
+	}
+	return faults
+}
+
+func (p *PeerSet) validate() []error {
+	var faults []error
+	fault := func(name, format string, args ...any) {
+		where := "--" + name
+		if p.origin != "" {
+			where = p.origin + ": " + name
+		}
+		faults = append(faults, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
+	}
+	if p.AllNamespaces && len(p.Namespaces) > 0 {
+		fault("all-namespaces", "goes not together with namespace: give one of them")
+	}
+	slices.Sort(p.Namespaces)
+	p.Namespaces = slices.Compact(p.Namespaces)
+	if p.Kind != watcher.Pods {
+		if p.Service != "" {
+			fault("service", "goes with source pods only: to read one Service's %s give a selector or a namespace", p.Kind)
+		}
+		for _, given := range [...][2]string{
+			{"service-label", p.ServiceLabel}, {"hostname-annotation", p.HostnameAnnotation},
+			{"nodename-annotation", p.NodenameAnnotation},
+		} {
+			if given[1] != "" {
+				fault(given[0], "goes with source pods only: %s have no such of a pod", p.Kind)
+			}
 		}
 	}
 	return faults

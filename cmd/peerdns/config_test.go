@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,8 +41,34 @@ func TestFaultsOfConfiguration(t *testing.T) {
 		{"--namespace=Bad_NS", `--namespace: "Bad_NS" is not a namespace: want a DNS-1123 label`},
 		{"--namespace=a/b", `--namespace: "a/b" is not a namespace: want a DNS-1123 label`},
 		{"--namespace=..", `--namespace: ".." is not a namespace: want a DNS-1123 label`},
-		{"--namespace=a --all-namespaces", `--all-namespaces: goes not together with --namespace: `},
-		{"--all-namespaces=perhaps", `"perhaps"`},
+		{"--namespace=a --all-namespaces", `--all-namespaces: goes not together with namespace: `},
+		{"--all-namespaces=perhaps", `--all-namespaces: "perhaps" is neither true nor false`},
+		{"--source=nodes", `--source: "nodes" is not a source: want endpointslices, pods or endpoints`},
+		{"--source=pods --service=Web", `--service: "Web" is not a service: want`},
+		{"--service=web", `--service: goes with source pods only`},
+		{"--source=endpoints --service-label=app", `--service-label: goes with source pods only`},
+		{"--hostname-annotation=h", `--hostname-annotation: goes with source pods only`},
+		{"--nodename-annotation=n", `--nodename-annotation: goes with source pods only`},
+		{"--source=pods --service-label=a/b/c", `--service-label: "a/b/c" is not the key of a label or annotation: want`},
+		{"--source=pods --hostname-annotation=-", `--hostname-annotation: "-" is not the key of a label or annotation: want`},
+		{"--source=pods --nodename-annotation=", `--nodename-annotation: "" is not the key of a label or annotation: want`},
+		{"--port=epmd", `--port: "epmd" is not a port: want name:number`},
+		{"--port=Epmd:4369", `--port: "Epmd:4369" has no legal name`},
+		{"--port=80:80", `--port: "80:80" has no legal name`},
+		{"--port=sixteen-letters-:1", `--port: "sixteen-letters-:1" has no legal name`},
+		{"--port=epmd:0", `--port: "epmd:0" has no number from 1 to 65535`},
+		{"--port=epmd:65536", `--port: "epmd:65536" has no number from 1 to 65535`},
+		{"--port=epmd:4369/icmp", `--port: "epmd:4369/icmp" has no protocol tcp, udp or sctp`},
+		{"--port=epmd:4369/", `--port: "epmd:4369/" has no protocol tcp, udp or sctp`},
+		{"--pinned-addresses=", `--pinned-addresses: is an empty list`},
+		{"--pinned-addresses=10.0.0.0/8,", `--pinned-addresses: "10.0.0.0/8," has a comma too many`},
+		{"--pinned-addresses=10.0.0.1", `--pinned-addresses: "10.0.0.1" is not a CIDR: want`},
+		{"--pinned-addresses=10.0.0.0/33", `--pinned-addresses: "10.0.0.0/33" is not a CIDR: want`},
+		{"--pinned-addresses=.svc.cluster.local", `--pinned-addresses: ".svc.cluster.local" is not a CIDR: want`},
+		{"--pinned-addresses=10.0.0.1/8", `--pinned-addresses: "10.0.0.1/8" has bits set after its length: want 10.0.0.0/8`},
+		{"--pinned-addresses=::ffff:10.0.0.0/104", `is an IPv4-mapped range: want it as IPv4`},
+		{"--config=nowhere.yaml", `--config: open nowhere.yaml: no such file or directory`},
+		{"--servise=web", `--servise: no such flag (did you mean service?), see --help`},
 		{"--selector=a=b=c", `--selector: "a=b=c" is not a label selector: `},
 		{"--ttl=-1s", `--ttl: "-1s" is not a TTL: want whole seconds`},
 		{"--ttl=1500ms", `--ttl: "1500ms" is not a TTL: want whole seconds`},
@@ -59,7 +83,7 @@ func TestFaultsOfConfiguration(t *testing.T) {
 		{"serve", `"serve": peerdns takes flags only`},
 		{"--ttl", `flag needs an argument: --ttl`},
 	} {
-		_, _, faults := parseFlags(strings.Fields(test.args), noEnv)
+		_, _, faults := parseConfig(strings.Fields(test.args), noEnv)
 		if len(faults) != 1 || !strings.Contains(faults[0].Error(), test.want) {
 			t.Errorf("%s:\n got %v\nwant %s", test.args, faults, test.want)
 		}
@@ -68,7 +92,7 @@ func TestFaultsOfConfiguration(t *testing.T) {
 
 func TestAllFaultsComeAtOnce(t *testing.T) {
 	args := []string{"--one", "--ttl", "-1s", "--two=2", "--listen", "x", "--zone", "--looks-like-a-flag", "three"}
-	_, _, faults := parseFlags(args, noEnv)
+	_, _, faults := parseConfig(args, noEnv)
 	if len(faults) != 6 {
 		t.Errorf("got %d faults, want 6:\n%v", len(faults), faults)
 	}
@@ -77,7 +101,7 @@ func TestAllFaultsComeAtOnce(t *testing.T) {
 func TestDefaultsComeFromTheEnvironment(t *testing.T) {
 	env := map[string]string{"CLUSTER_DOMAIN": "Peers.Test", "POD_IP": "2001:db8::5"}
 	getenv := func(key string) string { return env[key] }
-	c, _, faults := parseFlags(nil, getenv)
+	c, _, faults := parseConfig(nil, getenv)
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
@@ -90,12 +114,12 @@ func TestDefaultsComeFromTheEnvironment(t *testing.T) {
 	if got := formatListen(c.Listen[0]); got != ":53" {
 		t.Errorf("listen: got %s, want :53", got)
 	}
-	c, _, _ = parseFlags([]string{"--zone=other.test", "--listen=192.0.2.1:53", "--listen=[::]:53"}, noEnv)
+	c, _, _ = parseConfig([]string{"--zone=other.test", "--listen=192.0.2.1:53", "--listen=[::]:53"}, noEnv)
 	if want := []netip.Addr{netip.MustParseAddr("192.0.2.1")}; !slices.Equal(c.AdvertiseAddress, want) {
 		t.Errorf("advertised: got %v, want the concrete listen address", c.AdvertiseAddress)
 	}
 	for _, key := range []string{"CLUSTER_DOMAIN", "POD_IP"} {
-		_, _, faults := parseFlags(nil, func(k string) string { return map[bool]string{true: "a b"}[k == key] })
+		_, _, faults := parseConfig(nil, func(k string) string { return map[bool]string{true: "a b"}[k == key] })
 		if len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), key+": ") {
 			t.Errorf("bad $%s: got %v, want one fault that names it", key, faults)
 		}
@@ -104,51 +128,85 @@ func TestDefaultsComeFromTheEnvironment(t *testing.T) {
 
 func TestNamespaces(t *testing.T) {
 	for _, test := range []struct {
-		config       Config
+		args         string
 		ofKubeconfig string
 		want         []string
 	}{
-		{Config{AllNamespaces: true}, "shop", []string{""}},
-		{Config{Namespaces: []string{"a", "b"}, Kubeconfig: "k"}, "shop", []string{"a", "b"}},
-		{Config{Kubeconfig: "k"}, "shop", []string{"shop"}},
-		{Config{Kubeconfig: "k"}, "", []string{"default"}},
-		{Config{}, "", []string{"default"}},
+		{"--kubeconfig=k --all-namespaces", "shop", []string{""}},
+		{"--kubeconfig=k --namespace=b --namespace=a --namespace=b", "shop", []string{"a", "b"}},
+		{"--kubeconfig=k", "shop", []string{"shop"}},
+		{"--kubeconfig=k", "", []string{"default"}},
+		{"", "", []string{"default"}},
+		{"--manifests=m", "", []string{""}},
+		{"--manifests=m --namespace=a", "", []string{"a"}},
 	} {
-		if got := test.config.namespaces(test.ofKubeconfig); !slices.Equal(got, test.want) {
-			t.Errorf("%+v in %q: got %v, want %v", test.config, test.ofKubeconfig, got, test.want)
+		config, _, faults := parseConfig(strings.Fields(test.args), noEnv)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		if got := config.watched(test.ofKubeconfig)[0].Namespaces; !slices.Equal(got, test.want) {
+			t.Errorf("%s in %q: got %v, want %v", test.args, test.ofKubeconfig, got, test.want)
 		}
 	}
 }
 
-// --print-zone prints the zone part of the watcher's golden cases.
-func TestPrintZoneEqualsGolden(t *testing.T) {
-	paths, err := filepath.Glob("../../watcher/testdata/golden/*.txtar")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no golden files: %v", err)
+// Each file of the archive is a configuration file and the faults that it has.
+func TestFaultsOfTheFile(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/files/config.txtar")
+	if err != nil {
+		t.Fatal(err)
 	}
-	serial := regexp.MustCompile(`(IN\tSOA\t\S+ \S+) \d+`)
-	for _, path := range paths {
-		archive, err := txtar.ParseFile(path)
-		if err != nil {
+	t.Chdir(t.TempDir())
+	for _, file := range archive.Files {
+		text, want, _ := strings.Cut(string(file.Data), "# faults:\n")
+		if err := os.WriteFile("peerdns.yaml", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		objects := filepath.Join(t.TempDir(), "objects.yaml")
-		if err := os.WriteFile(objects, archive.Files[0].Data, 0o600); err != nil {
-			t.Fatal(err)
+		_, _, faults := parseConfig([]string{"--config=peerdns.yaml"}, noEnv)
+		var got strings.Builder
+		for _, fault := range faults {
+			got.WriteString("# " + fault.Error() + "\n")
 		}
-		var stdout, stderr bytes.Buffer
-		args := []string{"--print-zone", "--zone=peers.test", "--advertise-address=192.0.2.53", "--manifests=" + objects}
-		if code := run(nil, args, noEnv, &stdout, &stderr); code != exitOK {
-			t.Fatalf("%s: exit status %d\n%s", path, code, stderr.String())
+		if diff := cmp.Diff(want, got.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file.Name, diff)
 		}
-		for _, file := range archive.Files {
-			if file.Name != "zone" {
-				continue
-			}
-			want := serial.ReplaceAllString(string(file.Data), "$1 0")
-			if diff := cmp.Diff(want, serial.ReplaceAllString(stdout.String(), "$1 0")); diff != "" {
-				t.Errorf("%s (-golden +printed):\n%s", path, diff)
-			}
-		}
+	}
+}
+
+func TestFlagsWinOverTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "peerdns.yaml")
+	if err := os.WriteFile(path, []byte("ttl: 7s\nnegative-ttl: 8s\nzone: [a.test, b.test]\nall-namespaces: true\n"+
+		"pinned-addresses: [10.0.0.0/8, 192.0.2.0/24]\nport: epmd:4369\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, faults := parseConfig([]string{"--ttl=9s", "--config", path, "--zone=c.test"}, noEnv)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	if c.TTL != 9 || c.NegativeTTL != 8 || len(c.Zones) != 1 || c.Zones[0].String() != "c.test." {
+		t.Errorf("got TTLs %d and %d, zones %v; want 9 and c.test. from the flags, 8 from the file", c.TTL, c.NegativeTTL, c.Zones)
+	}
+	set := c.Sets[0]
+	if !set.AllNamespaces || len(set.Pinned) != 2 || len(set.Ports) != 1 {
+		t.Errorf("got set %+v, want what the file says", set)
+	}
+}
+
+func TestPeerSetsOfTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "peerdns.yaml")
+	if err := os.WriteFile(path, []byte("peer-sets:\n- {name: all, source: pods, namespace: [b, a], service: web-all}\n"+
+		"- {all-namespaces: true}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, _, faults := parseConfig([]string{"--config=" + path}, noEnv)
+	if len(faults) > 0 || len(c.Sets) != 2 {
+		t.Fatalf("got %d sets, %v; want 2", len(c.Sets), faults)
+	}
+	first, second := c.watched("")[0], c.watched("")[1]
+	if first.Set != "all" || first.Kind != "pods" || first.Service != "web-all" || !slices.Equal(first.Namespaces, []string{"a", "b"}) {
+		t.Errorf("first set: got %+v", first)
+	}
+	if second.Set != "set-2" || second.Kind != "endpointslices" || !slices.Equal(second.Namespaces, []string{""}) {
+		t.Errorf("second set: got %+v", second)
 	}
 }

@@ -40,10 +40,10 @@ func main() {
 
 // run is the program: it returns the exit status.
 func run(signals <-chan os.Signal, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	config, flags, faults := parseFlags(args, getenv)
+	config, help, faults := parseConfig(args, getenv)
 	switch {
 	case config.Help:
-		fmt.Fprint(stdout, flags.help())
+		fmt.Fprint(stdout, help)
 		return exitOK
 	case config.Version:
 		fmt.Fprintf(stdout, "peerdns %s %s %s/%s\n", versionText(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -60,10 +60,7 @@ func run(signals <-chan os.Signal, args []string, getenv func(string) string, st
 		}
 		return exitUsage
 	}
-	store, err := zone.NewStore(zone.Config{
-		Zones: config.Zones, TTL: config.TTL, NegativeTTL: config.NegativeTTL,
-		NameServer: config.AdvertiseAddress, Serial: uint32(time.Now().Unix()),
-	})
+	store, err := newStore(config)
 	if err != nil {
 		fmt.Fprintf(stderr, "--zone: %v\n", err)
 		return exitUsage
@@ -130,7 +127,7 @@ func (h debugOnly) WithGroup(name string) slog.Handler {
 // newSources returns where the objects come from. Its faults are those of configuration.
 func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 	if len(c.Manifests) > 0 {
-		source, err := watcher.NewManifests(c.Manifests, c.Namespaces, c.Selector, log)
+		source, err := watcher.NewManifests(c.Manifests, c.watched(""), log)
 		if err != nil {
 			return nil, faultsOf("manifests", err)
 		}
@@ -141,12 +138,14 @@ func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 	if err != nil {
 		return nil, faultsOf("kubeconfig", err)
 	}
-	var sources []watcher.Source
-	for _, namespace := range c.namespaces(namespace) {
-		selection := watcher.Selection{Namespace: namespace, Selector: c.Selector.String()}
-		sources = append(sources, watcher.EndpointSlices(client, selection, log))
-	}
-	return sources, nil
+	return watcher.APISources(client, c.watched(namespace), log), nil
+}
+
+func newStore(c *Config) (*zone.Store, error) {
+	return zone.NewStore(zone.Config{
+		Zones: c.Zones, TTL: c.TTL, NegativeTTL: c.NegativeTTL,
+		NameServer: c.AdvertiseAddress, Serial: uint32(time.Now().Unix()),
+	})
 }
 
 // faultsOf returns a line for each error that is joined in err, under the flag's name.

@@ -25,6 +25,6 @@
 //	RFC 7873, 8945            not: cookies and TSIG are ignored
 //	RFC 8482 §4.1             all: ANY gets one RRset
 //	RFC 8906                  all: whatever is a query is told something
-//	RFC 8914                  in part: codes 14 and 20
+//	RFC 8914                  in part: codes 0 (who is left out at a name), 14 and 20
 //	RFC 9619                  all: one question, no more and no less
 package resolver

@@ -2,8 +2,13 @@ package resolver
 
 import (
 	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode"
 
 	"github.com/miekg/dns"
+
+	"peerdns/zone"
 )
 
 // opt is what an OPT record of a query says (RFC 6891 §6.1).
@@ -68,6 +73,33 @@ func (p messagePath) limit(q *query, over proto) int {
 		return dns.MinMsgSize // RFC 1035 §4.2.1
 	}
 	return min(max(q.opt.size, dns.MinMsgSize), p.maxUDPSize) // RFC 6891 §6.2.3, §6.2.5
+}
+
+// maxExtraText keeps a negative reply within 512 octets, whatever objects are called.
+const maxExtraText = 160 // octets
+
+// excluded says why a name does not exist: the first exclusion at it, and how many more there are (RFC 8914 §4.1). It
+// returns nil if there is none.
+func excluded(at []*zone.Exclusion) *dns.EDNS0_EDE {
+	if len(at) == 0 {
+		return nil
+	}
+	text := at[0].String()
+	more := ""
+	if len(at) > 1 {
+		more = fmt.Sprintf(", and %d more", len(at)-1)
+	}
+	// Objects in files may be called anything; the text is UTF-8 (RFC 8914 §2), and for people to read.
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > maxExtraText {
+		text = strings.ToValidUTF8(text[:maxExtraText], "") + "…"
+	}
+	return &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeOther, ExtraText: text + more}
 }
 
 // The extended errors (RFC 8914 §4.15, §4.21).

@@ -71,18 +71,21 @@ func answerTo(view *zone.View, q *query) answer {
 			additional:    addresses(view, result.RRset),
 		}
 	case zone.NoData:
-		return negative(dns.RcodeSuccess, result)
+		return negative(dns.RcodeSuccess, result, view.ExcludedAt(q.name))
 	case zone.NXDomain:
-		return negative(dns.RcodeNameError, result)
+		return negative(dns.RcodeNameError, result, view.ExcludedAt(q.name))
 	case zone.NotSynced:
 		return answer{rcode: dns.RcodeServerFailure, early: true, extended: notReady()}
 	}
 	return answer{rcode: dns.RcodeRefused, extended: notAuthoritative()}
 }
 
-// negative is NXDOMAIN or NODATA, with the SOA that says for how long (RFC 2308 §3).
-func negative(rcode int, result zone.Result) answer {
-	return answer{rcode: rcode, authoritative: true, authority: rrsets{result.Zone, result.SOA}}
+// negative is NXDOMAIN or NODATA, with the SOA that says for how long (RFC 2308 §3), and with who is known at the name
+// but left out.
+func negative(rcode int, result zone.Result, left []*zone.Exclusion) answer {
+	return answer{
+		rcode: rcode, authoritative: true, authority: rrsets{result.Zone, result.SOA}, extended: excluded(left),
+	}
 }
 
 // addresses iterates over the A and AAAA RRsets of the names that the records point to, each name once, in the order

@@ -66,8 +66,9 @@ func (r Rules) slice(s *discoveryv1.EndpointSlice) zone.Change {
 		endpoint := &s.Endpoints[i]
 		peer := zone.Peer{
 			Namespace: s.Namespace, Service: s.Labels[discoveryv1.LabelServiceName], Ports: ports,
-			Hostname: value(endpoint.Hostname), Pod: podName(endpoint.TargetRef),
+			Pod: podName(endpoint.TargetRef),
 		}
+		peer.Hostname = r.hostname(value(endpoint.Hostname), peer.Pod)
 		if s.AddressType == discoveryv1.AddressTypeFQDN {
 			m.exclude(peer, zone.FQDN)
 			continue
@@ -94,9 +95,9 @@ func (r Rules) endpoints(e *corev1.Endpoints) zone.Change {
 		subset := &e.Subsets[i]
 		ports := r.withPorts(endpointsPorts(subset.Ports))
 		peerOf := func(a *corev1.EndpointAddress) zone.Peer {
-			return m.addresses(zone.Peer{
-				Namespace: e.Namespace, Service: e.Name, Ports: ports, Hostname: a.Hostname, Pod: podName(a.TargetRef),
-			}, []string{a.IP})
+			peer := zone.Peer{Namespace: e.Namespace, Service: e.Name, Ports: ports, Pod: podName(a.TargetRef)}
+			peer.Hostname = r.hostname(a.Hostname, peer.Pod)
+			return m.addresses(peer, []string{a.IP})
 		}
 		for j := range subset.Addresses {
 			if peer := peerOf(&subset.Addresses[j]); len(peer.Addrs) > 0 {
@@ -116,7 +117,7 @@ func (r Rules) endpoints(e *corev1.Endpoints) zone.Change {
 func (r Rules) pod(p *corev1.Pod) zone.Change {
 	m := r.membership(podPrefix, p.Namespace, p.Name)
 	peer := zone.Peer{
-		Namespace: p.Namespace, Service: r.serviceOf(p), Hostname: p.Spec.Hostname, Pod: p.Name,
+		Namespace: p.Namespace, Service: r.serviceOf(p), Hostname: r.hostname(p.Spec.Hostname, p.Name), Pod: p.Name,
 		Ports: r.withPorts(podPorts(&p.Spec)),
 	}
 	var texts []string
@@ -157,6 +158,14 @@ func (r Rules) serviceOf(p *corev1.Pod) string {
 		return label
 	}
 	return p.Spec.Subdomain
+}
+
+// hostname returns the endpoint label of a peer; "" is its address.
+func (r Rules) hostname(own, pod string) string {
+	if own == "" && r.EndpointPodNames {
+		return pod
+	}
+	return own
 }
 
 func podName(ref *corev1.ObjectReference) string {
@@ -248,9 +257,6 @@ func (m *membership) add(peer zone.Peer) {
 	if !isLabel(peer.Namespace) {
 		m.exclude(peer, zone.BadName)
 		return
-	}
-	if peer.Hostname == "" && m.EndpointPodNames {
-		peer.Hostname = peer.Pod
 	}
 	switch {
 	case peer.Service == "":

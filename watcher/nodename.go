@@ -102,8 +102,23 @@ func evaluator(p *corev1.Pod) func(expression string) (string, error) {
 		}
 		text, ok := found[0].(string)
 		if !ok {
-			return "", fmt.Errorf("%q finds a %T: want a text", expression, found[0])
+			return "", fmt.Errorf("%q finds %s: want a text", expression, jsonType(found[0]))
 		}
 		return text, nil
 	}
+}
+
+// jsonType returns what a decoded JSON value is, in the words of RFC 8259.
+func jsonType(v any) string {
+	switch v.(type) {
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "an array"
+	case float64:
+		return "a number"
+	case bool:
+		return "true or false"
+	}
+	return "null"
 }

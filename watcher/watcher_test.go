@@ -2,13 +2,20 @@ package watcher
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"peerdns/zone"
 )
@@ -182,4 +189,121 @@ func TestFaultsAreLoggedOnceAMinute(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A long history of finished pods beside one running: no name, and a log that can still be read.
+func TestFinishedPodsAreNoStorm(t *testing.T) {
+	log := newLog()
+	store := newStore(t)
+	changes := []zone.Change{Rules{}.pod(podOf("running", corev1.PodRunning))}
+	for i := range 5000 {
+		changes = append(changes, Rules{}.pod(podOf(fmt.Sprint("done-", i), corev1.PodSucceeded)))
+	}
+	g := gather{
+		zones: store, log: slog.New(slog.NewTextHandler(log, nil)), pending: map[string]zone.Change{},
+		waiting: map[int]bool{0: true}, moves: newMoves(),
+	}
+	g.take(sourceBatch{Batch{Changes: changes, Complete: true}, 0})
+	g.publish(time.Now())
+	text := log.text.String()
+	if got := strings.Count(text, "\n"); got > newsLines+1 {
+		t.Errorf("got %d lines, want at most %d", got, newsLines+1)
+	}
+	if !strings.Contains(text, fmt.Sprintf("lines=%d", 5000-newsLines)) {
+		t.Errorf("the log does not count the rest:\n%s", text)
+	}
+	if got := len(store.View().Excluded()); got != 5000 {
+		t.Errorf("got %d exclusions, want 5000", got)
+	}
+	if got := strings.Count(masterText(t, store.View()), "192.0.2.1"); got != 4 {
+		t.Errorf("192.0.2.1 stands in %d records, want in the service's, the peer's, the pod's and _nodes:\n%s",
+			got, masterText(t, store.View()))
+	}
+}
+
+func podOf(name string, phase corev1.PodPhase) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       corev1.PodSpec{Subdomain: "web"},
+		Status:     corev1.PodStatus{Phase: phase, PodIP: "192.0.2.1"},
+	}
+}
+
+func TestAnExclusionIsLoggedWhenItEnds(t *testing.T) {
+	log := newLog()
+	g := gather{zones: newStore(t), log: slog.New(slog.NewTextHandler(log, nil)), moves: newMoves()}
+	excluded := zone.Change{
+		Object:   "a",
+		Excluded: []zone.Exclusion{{Peer: peerOf("192.0.2.1"), Reason: zone.NotPinned}},
+		Warnings: []string{"odd"},
+	}
+	for _, c := range []zone.Change{excluded, {Object: "a", Peers: excluded.Peers}, {Object: "a"}} {
+		g.pending = map[string]zone.Change{"a": c}
+		g.publish(time.Now())
+	}
+	for text, want := range map[string]int{"peer excluded": 1, "peer no longer excluded": 1, "fault=odd": 1} {
+		if got := strings.Count(log.text.String(), text); got != want {
+			t.Errorf("%q: got %d lines, want %d:\n%s", text, got, want, log.text.String())
+		}
+	}
+}
+
+// Sets with the same kind, namespace and selector share one source; each says what it makes of an object.
+func TestSetsShareSources(t *testing.T) {
+	everything, app := labels.Everything(), labels.SelectorFromSet(labels.Set{"app": "web"})
+	sets := []PeerSet{
+		{Kind: Pods, Namespaces: []string{"bank", "shop"}, Selector: everything, Rules: Rules{Set: "one", Service: "one"}},
+		{Kind: Pods, Namespaces: []string{"shop"}, Selector: everything, Rules: Rules{Set: "two", Service: "two"}},
+		{Kind: Pods, Namespaces: []string{"shop"}, Selector: app, Rules: Rules{Set: "three"}},
+		{Kind: Endpoints, Namespaces: []string{""}, Selector: everything, Rules: Rules{Set: "four"}},
+	}
+	sources := APISources(fake.NewClientset(podOf("web-0", corev1.PodRunning)), sets, slog.New(slog.DiscardHandler))
+	var names, objects []string
+	for _, source := range sources {
+		names = append(names, source.String())
+		changes, err := source.List(t.Context())
+		must(t, err)
+		for _, c := range changes {
+			objects = append(objects, c.Object+" "+c.Peers[0].Service)
+		}
+	}
+	wantNames := []string{
+		"pods in namespace bank", "pods in namespace shop", "pods in namespace shop with app=web", "endpoints in all namespaces",
+	}
+	if !slices.Equal(names, wantNames) {
+		t.Errorf("sources: got %q, want %q", names, wantNames)
+	}
+	wantObjects := []string{"pod/shop/web-0@one one", "pod/shop/web-0@two two"}
+	if !slices.Equal(objects, wantObjects) {
+		t.Errorf("objects: got %q, want %q", objects, wantObjects)
+	}
+}
+
+// A complete list takes away what is not in it, of every set that shares the source.
+func TestACompleteListReplaces(t *testing.T) {
+	var batches []Batch
+	source := &apiSource{sets: []Rules{{Set: "one"}, {Set: "two"}}}
+	store := &reflectorStore{out: func(b Batch) bool { batches = append(batches, b); return true }, changes: source.changes, known: map[string]bool{}}
+	must(t, store.Replace([]any{podOf("a", corev1.PodRunning)}, ""))
+	must(t, store.Add(podOf("b", corev1.PodRunning)))
+	must(t, store.Replace([]any{podOf("b", corev1.PodRunning)}, ""))
+	must(t, store.Delete(podOf("b", corev1.PodRunning)))
+	var got []string
+	for _, b := range batches {
+		text := fmt.Sprint(b.Complete, ":")
+		slices.SortFunc(b.Changes, func(a, b zone.Change) int { return strings.Compare(a.Object, b.Object) })
+		for _, c := range b.Changes {
+			text += fmt.Sprint(" ", c.Object, " ", len(c.Peers))
+		}
+		got = append(got, text)
+	}
+	want := []string{
+		"true: pod/shop/a@one 1 pod/shop/a@two 1",
+		"false: pod/shop/b@one 1 pod/shop/b@two 1",
+		"true: pod/shop/a@one 0 pod/shop/a@two 0 pod/shop/b@one 1 pod/shop/b@two 1",
+		"false: pod/shop/b@one 0 pod/shop/b@two 0",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

@@ -37,38 +37,48 @@ func newOracle(apex string, peers []Peer) *oracle {
 	o.add("dns-version."+apex, "TXT", `"1.1.0"`)
 	for _, p := range peers {
 		for _, addr := range p.Addrs {
-			rrtype, sep := "AAAA", ":"
-			if addr.Is4() {
-				rrtype, sep = "A", "."
+			o.add(hyphens(addr)+"."+p.Namespace+".pod."+apex, typeOf(addr), addr.String())
+			if p.Service != "" {
+				o.add(p.Service+"."+p.Namespace+".svc."+apex, typeOf(addr), addr.String())
+				o.add(hostOf(p, addr)+"."+p.Service+"."+p.Namespace+".svc."+apex, typeOf(addr), addr.String())
 			}
-			hyphens := strings.ReplaceAll(addr.String(), sep, "-")
-			if strings.HasPrefix(hyphens, "-") {
-				hyphens = "0" + hyphens
+		}
+	}
+	pods := map[string][]string{}
+	for _, p := range peers {
+		if p.Service == "" {
+			continue
+		}
+		service := p.Service + "." + p.Namespace + ".svc." + apex
+		for _, addr := range p.Addrs {
+			host := hostOf(p, addr) + "." + service
+			target := host
+			if t := p.Target.String(); p.Target != "" && (!strings.HasSuffix(t, "."+apex) || o.hasAddress(t)) {
+				target = t
 			}
-			if strings.HasSuffix(hyphens, "-") {
-				hyphens += "0"
-			}
-			o.add(hyphens+"."+p.Namespace+".pod."+apex, rrtype, addr.String())
-			if p.Service == "" {
-				continue
-			}
-			service := p.Service + "." + p.Namespace + ".svc." + apex
-			label := p.Hostname
-			if label == "" {
-				label = hyphens
-			}
-			target := label + "." + service
-			o.add(service, rrtype, addr.String())
-			o.add(target, rrtype, addr.String())
 			for _, port := range p.Ports {
 				srv := fmt.Sprintf("%d %s", port.Number, target)
 				o.add(service, "SRV", srv)
-				o.add(target, "SRV", srv)
+				o.add(host, "SRV", srv)
 				if port.Name != "" {
 					o.add(fmt.Sprintf("_%s._%s.%s", port.Name, port.Protocol, service), "SRV", srv)
 				}
 			}
+			if p.NodeName == "" && p.Pod != "" {
+				key := service + " " + p.Pod
+				pods[key] = append(pods[key], addr.String())
+			}
 		}
+		if p.NodeName != "" {
+			o.add("_nodes."+service, "TXT", fmt.Sprintf("%q", p.NodeName))
+		}
+	}
+	for key, addrs := range pods {
+		service, pod, _ := strings.Cut(key, " ")
+		least := slices.MinFunc(addrs, func(a, b string) int {
+			return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b))
+		})
+		o.add("_nodes."+service, "TXT", fmt.Sprintf("%q", pod+"@"+least))
 	}
 	for _, types := range o.records {
 		srvs := types["SRV"]
@@ -77,6 +87,35 @@ func newOracle(apex string, peers []Peer) *oracle {
 		}
 	}
 	return o
+}
+
+func (o *oracle) hasAddress(name string) bool {
+	return len(o.records[name]["A"])+len(o.records[name]["AAAA"]) > 0
+}
+
+func typeOf(addr netip.Addr) string {
+	if addr.Is4() {
+		return "A"
+	}
+	return "AAAA"
+}
+
+func hyphens(addr netip.Addr) string {
+	text := strings.NewReplacer(".", "-", ":", "-").Replace(addr.String())
+	if strings.HasPrefix(text, "-") {
+		text = "0" + text
+	}
+	if strings.HasSuffix(text, "-") {
+		text += "0"
+	}
+	return text
+}
+
+func hostOf(p Peer, addr netip.Addr) string {
+	if p.Hostname != "" {
+		return p.Hostname
+	}
+	return hyphens(addr)
 }
 
 // lookup returns the outcome and the records, sorted as text.
@@ -192,6 +231,10 @@ func randomPeers(random *rand.Rand) []Peer {
 			Namespace: pick("shop", "svc", "pod"),
 			Service:   pick("web", "svc", "tcp", ""),
 			Hostname:  pick("", "", "web-0", "web-1", "pod"),
+			Target: Name(pick("", "", "\x03far\x04test\x00", "\x03web\x03svc\x03svc\x05peers\x04test\x00",
+				"\x05web-0\x03tcp\x03pod\x03svc\x05peers\x04test\x00")),
+			Pod:      pick("", "web-0", "web-1"),
+			NodeName: pick("", "", "a@b", "web-0@192.0.2.1"),
 		}
 		for range 1 + random.IntN(2) {
 			p.Addrs = append(p.Addrs, randomAddr(random))

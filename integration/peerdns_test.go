@@ -424,20 +424,31 @@ func TestErlangGetsEveryPeer(t *testing.T) {
 	}
 }
 
-// The examples in README are what dig prints.
-func TestREADMEExamples(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	must(t, err)
+// The examples in the documents are what dig prints.
+func TestExamplesOfTheDocuments(t *testing.T) {
+	tool(t, "dig", "bind9-dnsutils")
 	p := start(t, "--manifests=../deploy/examples", "--zone=cluster.local")
 	p.awaitLog(t, "zones synced")
-	examples := regexp.MustCompile(`(?m)^\$ dig @127\.0\.0\.1 -p 5300 (.*)\n((?:[^$`+"`"+`].*\n)+)`).FindAllStringSubmatch(string(readme), -1)
-	if len(examples) != 3 {
-		t.Fatalf("got %d examples in README, want 3", len(examples))
-	}
-	for _, example := range examples {
-		got := p.dig(t, append(strings.Fields(example[1]), "+nocmd")...)
-		if strings.TrimSpace(got) != strings.TrimSpace(example[2]) {
-			t.Errorf("dig %s: README shows\n%s\ndig prints\n%s", example[1], example[2], got)
+	examples := 0
+	for _, document := range []string{"../README.md", "../docs/peer-sets.md"} {
+		text, err := os.ReadFile(document)
+		must(t, err)
+		for _, block := range strings.Split(string(text), "```")[1:] {
+			for _, example := range strings.Split(block, "\n$ ")[1:] {
+				command, want, _ := strings.Cut(example, "\n")
+				if !strings.HasPrefix(command, "dig ") {
+					continue
+				}
+				examples++
+				out, err := exec.Command("sh", "-c", strings.Replace(command, "-p 5300", "+nocmd -p "+p.port, 1)).CombinedOutput()
+				must(t, err)
+				if got := string(out); strings.TrimSpace(got) != strings.TrimSpace(want) {
+					t.Errorf("%s: %s\nthe document shows\n%s\ndig prints\n%s", document, command, want, got)
+				}
+			}
 		}
+	}
+	if examples < 5 {
+		t.Errorf("got %d examples, want all 5", examples)
 	}
 }

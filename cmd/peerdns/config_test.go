@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -208,5 +209,44 @@ func TestPeerSetsOfTheFile(t *testing.T) {
 	}
 	if second.Set != "set-2" || second.Kind != "endpointslices" || !slices.Equal(second.Namespaces, []string{""}) {
 		t.Errorf("second set: got %+v", second)
+	}
+}
+
+// The configurations that the documents show are ones.
+func TestConfigurationsOfTheDocuments(t *testing.T) {
+	text, err := os.ReadFile("../../docs/peer-sets.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```yaml\n")[1:]
+	if len(blocks) < 2 {
+		t.Fatalf("got %d configurations, want all 2", len(blocks))
+	}
+	for _, block := range blocks {
+		config, _, _ := strings.Cut(block, "```")
+		path := filepath.Join(t.TempDir(), "peerdns.yaml")
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, faults := parseConfig([]string{"--config", path}, noEnv); len(faults) > 0 {
+			t.Errorf("%v in\n%s", faults, config)
+		}
+	}
+}
+
+// What the documents say of moving over names flags that exist.
+func TestFlagsOfTheDocumentsExist(t *testing.T) {
+	s := &settings{}
+	new(Config).bind(s, newPeerSet("", ""))
+	for _, document := range []string{"../../README.md", "../../docs/moving-over.md", "../../docs/peer-sets.md"} {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, flag := range regexp.MustCompile("[ `]--([a-z-]+[a-z])").FindAllStringSubmatch(string(text), -1) {
+			if s.lookup(flag[1]) == nil {
+				t.Errorf("%s: --%s does not exist", document, flag[1])
+			}
+		}
 	}
 }

@@ -2,7 +2,6 @@ package watcher
 
 import (
 	"bytes"
-	"log/slog"
 	"net/netip"
 	"testing"
 
@@ -33,15 +32,6 @@ func newStore(t testing.TB) *zone.Store {
 // everySlice is the peer set of all EndpointSlices.
 func everySlice() []PeerSet {
 	return []PeerSet{{Kind: EndpointSlices, Namespaces: []string{""}, Selector: labels.Everything()}}
-}
-
-func newManifests(t testing.TB, paths ...string) *Manifests {
-	t.Helper()
-	m, err := NewManifests(paths, everySlice(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
 }
 
 func masterText(t testing.TB, view *zone.View) string {

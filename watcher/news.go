@@ -18,6 +18,13 @@ type news struct {
 	lines map[newsKind]int
 }
 
+// The messages.
+const (
+	begins = "peer excluded"
+	ends   = "peer no longer excluded"
+	fault  = "object has a fault"
+)
+
 type newsKind struct {
 	message string
 	reason  zone.Reason
@@ -29,25 +36,31 @@ func newNews(log *slog.Logger) *news { return &news{log: log, lines: map[newsKin
 func (n *news) compare(was, now zone.Change) {
 	for _, e := range now.Excluded {
 		if !slices.ContainsFunc(was.Excluded, e.Equal) {
-			n.exclusion("peer excluded", now.Object, e)
+			n.exclusion(newsKind{begins, e.Reason}, now.Object, e)
 		}
 	}
 	for _, e := range was.Excluded {
 		if !slices.ContainsFunc(now.Excluded, e.Equal) {
-			n.exclusion("peer no longer excluded", was.Object, e)
+			n.exclusion(newsKind{ends, e.Reason}, was.Object, e)
 		}
 	}
 	for _, warning := range now.Warnings {
-		if !slices.Contains(was.Warnings, warning) && n.count(newsKind{message: "object has a fault"}) {
-			n.log.Warn("object has a fault", "object", now.Object, "fault", warning)
+		if !slices.Contains(was.Warnings, warning) && n.count(newsKind{message: fault}) {
+			n.log.Warn(fault, "object", now.Object, "fault", warning)
 		}
 	}
 }
 
-func (n *news) exclusion(message, object string, e zone.Exclusion) {
-	if n.count(newsKind{message, e.Reason}) {
-		n.log.Info(message, "reason", string(e.Reason), "object", object, "namespace", e.Namespace,
-			"service", e.Service, "pod", e.Pod, "addresses", e.Addrs)
+func (n *news) exclusion(kind newsKind, object string, e zone.Exclusion) {
+	if !n.count(kind) {
+		return
+	}
+	log := n.log.With("reason", string(e.Reason), "object", object, "namespace", e.Namespace,
+		"service", e.Service, "pod", e.Pod, "addresses", e.Addrs)
+	if kind.message == begins {
+		log.Info(begins)
+	} else {
+		log.Info(ends)
 	}
 }
 

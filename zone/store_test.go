@@ -111,22 +111,24 @@ func TestAnySpellingOfAnIPv6AddressIsAPodName(t *testing.T) {
 	store := newTestStore(t, "peers.test.")
 	store.Apply(Change{Object: "a", Peers: []Peer{peerAt("", "", "2001:db8::1", "2001:db8::", "::abcd:1", "192.0.2.1")}})
 	for label, want := range map[string]Outcome{
-		"2001-db8--1":                             Success,
-		"2001-DB8-0-0-0-0-0-1":                    Success,
+		"2001-db8--1":          Success,
+		"2001-DB8-0-0-0-0-0-1": Success,
+
 		"2001-0db8-0000-0000-0000-0000-0000-0001": Success,
-		"2001-db8--0-1":                           Success,
-		"2001-db8--0":                             Success,
-		"2001-db8--":                              Success,
-		"2001-db8-0-0--":                          Success,
-		"0--abcd-1":                               Success,
-		"--abcd-1":                                Success,
-		"0-0--abcd-1":                             Success,
-		"2001-db8--2":                             NXDomain,
-		"2001-db8--1--":                           NXDomain,
-		"192-0-2-1":                               Success,
-		"192-0-2-01":                              NXDomain,
-		"192-0-2":                                 NXDomain,
-		"--ffff-192-0-2-1":                        NXDomain,
+
+		"2001-db8--0-1":    Success,
+		"2001-db8--0":      Success,
+		"2001-db8--":       Success,
+		"2001-db8-0-0--":   Success,
+		"0--abcd-1":        Success,
+		"--abcd-1":         Success,
+		"0-0--abcd-1":      Success,
+		"2001-db8--2":      NXDomain,
+		"2001-db8--1--":    NXDomain,
+		"192-0-2-1":        Success,
+		"192-0-2-01":       NXDomain,
+		"192-0-2":          NXDomain,
+		"--ffff-192-0-2-1": NXDomain,
 	} {
 		rrtype := dns.TypeAAAA
 		if label == "192-0-2-1" {

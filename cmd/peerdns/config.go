@@ -257,7 +257,8 @@ func (p *PeerSet) validate() []error {
 			fault("service", "goes with source pods only: to read one Service's %s give a selector or a namespace", p.Kind)
 		}
 		for _, given := range [...][2]string{
-			{"service-label", p.ServiceLabel}, {"hostname-annotation", p.HostnameAnnotation},
+			{"service-label", p.ServiceLabel},
+			{"hostname-annotation", p.HostnameAnnotation},
 			{"nodename-annotation", p.NodenameAnnotation},
 		} {
 			if given[1] != "" {

@@ -132,7 +132,7 @@ func (f *configFile) peerSets(list *yaml.Node) []*PeerSet {
 	for i, item := range list.Content {
 		set := newPeerSet(fmt.Sprintf("set-%d", i+1), fmt.Sprintf("%s:%d: %s", f.path, item.Line, peerSetsKey))
 		s := &settings{}
-		one(s, &set.Rules.Set, "name", "NAME", "", "", parseSetName)
+		one(s, &set.Set, "name", "NAME", "", "", parseSetName)
 		set.bind(s)
 		f.mapping(item, s, func(_, _ *yaml.Node) bool { return false })
 		f.faults = append(f.faults, s.read()...)

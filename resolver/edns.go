@@ -85,9 +85,15 @@ func excluded(at []*zone.Exclusion) *dns.EDNS0_EDE {
 		return nil
 	}
 	text := at[0].String()
+	others := 0
+	for i := 1; i < len(at); i++ {
+		if !at[i].SameText(at[i-1]) {
+			others++
+		}
+	}
 	more := ""
-	if len(at) > 1 {
-		more = fmt.Sprintf(", and %d more", len(at)-1)
+	if others > 0 {
+		more = fmt.Sprintf(", and %d more", others)
 	}
 	// Objects in files may be called anything; the text is UTF-8 (RFC 8914 §2), and for people to read.
 	text = strings.Map(func(r rune) rune {

@@ -65,6 +65,9 @@ func TestANegativeAnswerSaysWhoIsLeftOut(t *testing.T) {
 			{Peer: peer("web-0", "web-1", "192.0.2.2"), Reason: zone.NotReady},
 			{Peer: peer("", "nameless", "192.0.2.3"), Reason: zone.NotPinned},
 			{Peer: odd, Reason: zone.Failed},
+			{Peer: peer("web-5", "web-5", "192.0.2.5"), Reason: zone.Terminating},
+			{Peer: peer("web-5", "web-5", "2001:db8::5"), Reason: zone.Terminating},
+			{Peer: peer("web-5", "web-5", "2001:db8::6"), Reason: zone.NotPinned},
 		},
 	})
 	for _, test := range []struct {
@@ -73,6 +76,7 @@ func TestANegativeAnswerSaysWhoIsLeftOut(t *testing.T) {
 		want  string
 	}{
 		{"web-1.web.shop.svc.peers.test.", dns.RcodeNameError, "0 pod shop/web-0 excluded: not-ready, and 1 more"},
+		{"web-5.web.shop.svc.peers.test.", dns.RcodeNameError, "0 pod shop/web-5 excluded: terminating, and 1 more"},
 		{"192-0-2-1.shop.pod.peers.test.", dns.RcodeNameError, "0 pod shop/web-1 excluded: terminating"},
 		{"nameless.web.shop.svc.peers.test.", dns.RcodeNameError, "0 endpoint of shop/web at 192.0.2.3 excluded: not-pinned"},
 		{"web-9.web.shop.svc.peers.test.", dns.RcodeSuccess, ""},

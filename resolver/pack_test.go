@@ -71,7 +71,7 @@ func TestEverySizeHoldsAllThatFits(t *testing.T) {
 	}
 }
 
-// What musl to 1.2.3 and Go take without asking again, DESIGN §11.
+// What musl to 1.2.3 and Go take without asking again.
 func TestTwentyNinePeersFitWithoutEDNS(t *testing.T) {
 	store := newStore(t, "cluster.local.")
 	store.Apply(peersOf("web", 29, false))

@@ -9,7 +9,7 @@ import (
 )
 
 // syncWait is how long a question waits for the first sync before it is told SERVFAIL. One SERVFAIL is enough for
-// libcluster to let go of every node, whereas 3 seconds of silence do no harm (DESIGN §10, §11).
+// libcluster to let go of every node, whereas 3 seconds of silence do no harm.
 const syncWait = 2 * time.Second
 
 // maxWaiting is how many questions of one transport wait at once. Each costs a goroutine and its own few octets.

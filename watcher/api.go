@@ -2,8 +2,10 @@ package watcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,7 +37,7 @@ type apiSource struct {
 	example runtime.Object
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	log     *slog.Logger
+	*faults
 }
 
 // selection says which objects are read. Peer sets with the same selection share one watch.
@@ -77,7 +79,7 @@ func APISources(client kubernetes.Interface, sets []PeerSet, log *slog.Logger) [
 }
 
 func newAPISource(client kubernetes.Interface, wanted selection, log *slog.Logger) *apiSource {
-	s := &apiSource{selection: wanted, log: log}
+	s := &apiSource{selection: wanted, faults: newFaults(log.With("source", wanted.String()))}
 	switch wanted.kind {
 	case Pods:
 		resource := client.CoreV1().Pods(wanted.namespace)
@@ -127,17 +129,19 @@ func (s *apiSource) listPage(ctx context.Context, o metav1.ListOptions) (runtime
 
 // Run lists and watches until the context ends.
 func (s *apiSource) Run(ctx context.Context, out Sink) {
-	faults := newFaults(s.log.With("source", s.String()))
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := s.listPage(ctx, o)
-			faults.note(ctx, s.hint("list", err))
+			s.note(ctx, s.hint("list", err))
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = s.selector
 			w, err := s.watch(ctx, o)
-			faults.note(ctx, s.hint("watch", err))
+			if err == nil && reflect.TypeOf(w) == emptyWatch {
+				err = errConnectionLost
+			}
+			s.note(ctx, s.hint("watch", err))
 			return w, err
 		},
 	}
@@ -148,6 +152,12 @@ func (s *apiSource) Run(ctx context.Context, out Sink) {
 	})
 	reflector.RunWithContext(ctx)
 }
+
+// client-go hides a connection that is cut before the reply: it gives an empty watch without an error.
+var (
+	emptyWatch        = reflect.TypeOf(watch.NewEmptyWatch())
+	errConnectionLost = errors.New("the connection was closed before a reply came")
+)
 
 // hint says what was being done.
 func (s *apiSource) hint(verb string, err error) error {

@@ -10,17 +10,33 @@ import (
 // faultInterval is how often a fault that lasts is logged again.
 const faultInterval = time.Minute
 
-// faults logs the faults of one source: once when they begin, once a minute while they last, once when they end.
+// Health says how a source is doing.
+type Health struct {
+	Contact time.Time // of the last successful attempt; zero: none yet
+	Since   time.Time // when the fault that lasts began; zero: none lasts
+	Err     error     // of the last attempt; nil: it was successful, or there was none
+	Faults  int       // failed attempts so far
+}
+
+// faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last, once
+// when they end.
 type faults struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // guards what follows
-	since  time.Time  // zero when there is no fault
-	logged time.Time
-	count  int
+	health Health
+	logged time.Time // the last time that the fault that lasts was logged
+	count  int       // failed attempts since it began
 }
 
 func newFaults(log *slog.Logger) *faults { return &faults{log: log} }
+
+// Health returns the health of the source. Any goroutine may call it.
+func (f *faults) Health() Health {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.health
+}
 
 // note takes the result of one attempt. What fails because the context ended is no fault.
 func (f *faults) note(ctx context.Context, err error) {
@@ -29,21 +45,25 @@ func (f *faults) note(ctx context.Context, err error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := time.Now()
-	switch {
-	case err == nil && f.since.IsZero():
-	case err == nil:
-		f.log.Info("source recovered", "duration", now.Sub(f.since).Round(time.Millisecond), "attempts", f.count)
-		f.since, f.count = time.Time{}, 0
-	case f.since.IsZero():
-		f.since, f.logged, f.count = now, now, 1
-		f.log.Warn("source unavailable, the last known peers stay", "err", err)
-	default:
-		f.count++
-		if now.Sub(f.logged) >= faultInterval {
-			f.logged = now
-			f.log.Warn("source still unavailable, the last known peers stay", "err", err,
-				"duration", now.Sub(f.since).Round(time.Second), "attempts", f.count)
+	now, h := time.Now(), &f.health
+	began := h.Since
+	h.Err = err
+	if err == nil {
+		h.Contact, h.Since = now, time.Time{}
+		if !began.IsZero() {
+			f.log.Info("source recovered", "duration", now.Sub(began).Round(time.Millisecond), "attempts", f.count)
 		}
+		return
+	}
+	h.Faults++
+	f.count++
+	switch {
+	case began.IsZero():
+		h.Since, f.logged, f.count = now, now, 1
+		f.log.Warn("source unavailable, the last known peers stay", "err", err)
+	case now.Sub(f.logged) >= faultInterval:
+		f.logged = now
+		f.log.Warn("source still unavailable, the last known peers stay", "err", err,
+			"duration", now.Sub(began).Round(time.Second), "attempts", f.count)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -28,6 +29,9 @@ type Manifests struct {
 	paths []string
 	sets  []PeerSet
 	log   *slog.Logger
+	*faults
+
+	broken atomic.Pointer[error] // of the first file that cannot be read; nil for none
 
 	// These belong to whoever runs List or Run, of which there is one at a time.
 	files map[string]*manifestFile // by path
@@ -54,10 +58,18 @@ func NewManifests(paths []string, sets []PeerSet, log *slog.Logger) (*Manifests,
 		}
 		cleaned = append(cleaned, filepath.Clean(path))
 	}
-	return &Manifests{
-		paths: cleaned, sets: sets, log: log,
-		files: map[string]*manifestFile{}, said: map[string]bool{},
-	}, errors.Join(errs...)
+	m := &Manifests{paths: cleaned, sets: sets, log: log, files: map[string]*manifestFile{}, said: map[string]bool{}}
+	m.faults = newFaults(log.With("source", m.String()))
+	return m, errors.Join(errs...)
+}
+
+// Health returns the health of the source: a file that cannot be read is a fault of it too.
+func (m *Manifests) Health() Health {
+	h := m.faults.Health()
+	if broken := m.broken.Load(); h.Err == nil && broken != nil {
+		h.Err = *broken
+	}
+	return h
 }
 
 func (m *Manifests) String() string { return "manifests in " + strings.Join(m.paths, ", ") }
@@ -79,13 +91,12 @@ func (m *Manifests) Run(ctx context.Context, out Sink) {
 	} else {
 		defer notify.Close()
 	}
-	faults := newFaults(m.log.With("source", m.String()))
 	for {
 		// Watch first, so that what changes while we read is read again.
 		if notify != nil {
 			m.watch(notify)
 		}
-		faults.note(ctx, m.read())
+		m.note(ctx, m.read())
 		if m.complete() && !out(Batch{Changes: m.changes(), Complete: true}) {
 			return
 		}
@@ -174,6 +185,13 @@ func (m *Manifests) read() error {
 		if !found[path] {
 			m.log.Info("manifest is gone", "path", path)
 			delete(m.files, path)
+		}
+	}
+	m.broken.Store(nil)
+	for _, path := range slices.Sorted(maps.Keys(m.files)) {
+		if err := m.files[path].err; err != nil {
+			m.broken.Store(&err)
+			break
 		}
 	}
 	return errors.Join(errs...)

@@ -232,6 +232,31 @@ func TestABrokenManifestKeepsItsLastGoodObjects(t *testing.T) {
 	awaitAddresses(t, store, "192.0.2.5", "NXDOMAIN")
 }
 
+func TestAPathThatCannotBeListedKeepsItsObjects(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), slice("a", "192.0.2.1"))
+	single := filepath.Join(t.TempDir(), "b.yaml")
+	write(t, single, slice("b", "192.0.2.2"))
+	source, err := NewManifests([]string{dir, single}, everySlice(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	_, err = source.List(t.Context())
+	must(t, err)
+	must(t, os.RemoveAll(dir))
+	must(t, os.Remove(single))
+	changes, err := source.List(t.Context())
+	if err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), single) {
+		t.Errorf("got %v, want an error that names %s and %s", err, dir, single)
+	}
+	peers := 0
+	for _, c := range changes {
+		peers += len(c.Peers)
+	}
+	if peers != 2 {
+		t.Errorf("got %d peers of what can no longer be read, want 2", peers)
+	}
+}
+
 func TestManifestsAreNotCompleteWhileAFileIsBroken(t *testing.T) {
 	dir, log := t.TempDir(), newLog()
 	write(t, filepath.Join(dir, "a.yaml"), slice("a", "192.0.2.1"))
@@ -261,7 +286,7 @@ func TestManifestsAreSelected(t *testing.T) {
 }
 
 func TestNewManifestsNamesWhatIsMissing(t *testing.T) {
-	_, err := NewManifests([]string{"testdata", "testdata/nowhere", "testdata/nor-here"}, everySlice(), nil)
+	_, err := NewManifests([]string{"testdata", "testdata/nowhere", "testdata/nor-here"}, everySlice(), slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "testdata/nowhere") || !strings.Contains(err.Error(), "testdata/nor-here") {
 		t.Errorf("got %v, want both missing paths named", err)
 	}

@@ -43,6 +43,9 @@ type Source interface {
 	// log and to mend.
 	Run(ctx context.Context, out Sink)
 
+	// Health says how it is doing. Any goroutine may call it.
+	Health() Health
+
 	// String says what is read, as "endpointslices in namespace shop".
 	String() string
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"peerdns/zone"
@@ -22,11 +23,28 @@ type Watcher struct {
 	sources []Source
 	zones   Applier
 	log     *slog.Logger
+	synced  []atomic.Bool // by source
+}
+
+// Status says how one source is doing.
+type Status struct {
+	Source string // as "endpointslices in namespace shop"
+	Synced bool   // it has sent its first complete batch
+	Health
 }
 
 // New returns a Watcher; it starts nothing.
 func New(sources []Source, zones Applier, log *slog.Logger) *Watcher {
-	return &Watcher{sources: sources, zones: zones, log: log}
+	return &Watcher{sources: sources, zones: zones, log: log, synced: make([]atomic.Bool, len(sources))}
+}
+
+// Status returns how each source is doing. Any goroutine may call it.
+func (w *Watcher) Status() []Status {
+	all := make([]Status, len(w.sources))
+	for i, source := range w.sources {
+		all[i] = Status{Source: source.String(), Synced: w.synced[i].Load(), Health: source.Health()}
+	}
+	return all
 }
 
 // Once reads every object of the sources once and applies them, or nothing if one cannot be read.
@@ -64,10 +82,7 @@ func (w *Watcher) Run(ctx context.Context) {
 			})
 		})
 	}
-	g := gather{zones: w.zones, log: w.log, pending: map[string]zone.Change{}, waiting: map[int]bool{}, moves: newMoves()}
-	for i := range w.sources {
-		g.waiting[i] = true
-	}
+	g := gather{zones: w.zones, log: w.log, pending: map[string]zone.Change{}, synced: w.synced, moves: newMoves()}
 	g.run(ctx, batches)
 }
 
@@ -83,12 +98,12 @@ type gather struct {
 	zones   Applier
 	log     *slog.Logger
 	pending map[string]zone.Change // by object: a later change replaces the earlier one
-	waiting map[int]bool           // sources that have sent no complete batch yet
+	synced  []atomic.Bool          // by source: it has sent a complete batch
 	moves   moves
 }
 
 func (g *gather) run(ctx context.Context, batches <-chan sourceBatch) {
-	for len(g.waiting) > 0 {
+	for !g.complete() {
 		select {
 		case <-ctx.Done():
 			return
@@ -119,8 +134,17 @@ func (g *gather) take(b sourceBatch) {
 		g.pending[c.Object] = c
 	}
 	if b.Complete {
-		delete(g.waiting, b.source)
+		g.synced[b.source].Store(true)
 	}
+}
+
+func (g *gather) complete() bool {
+	for i := range g.synced {
+		if !g.synced[i].Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // drain takes what already waits, and does not wait for more.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,6 +26,7 @@ type scripted struct{ batches chan Batch }
 
 func (s scripted) List(context.Context) ([]zone.Change, error) { return nil, nil }
 func (s scripted) String() string                              { return "script" }
+func (s scripted) Health() Health                              { return Health{} }
 
 func (s scripted) Run(ctx context.Context, out Sink) {
 	for {
@@ -201,7 +203,7 @@ func TestFinishedPodsAreNoStorm(t *testing.T) {
 	}
 	g := gather{
 		zones: store, log: slog.New(slog.NewTextHandler(log, nil)), pending: map[string]zone.Change{},
-		waiting: map[int]bool{0: true}, moves: newMoves(),
+		synced: make([]atomic.Bool, 1), moves: newMoves(),
 	}
 	g.take(sourceBatch{Batch{Changes: changes, Complete: true}, 0})
 	g.publish(time.Now())

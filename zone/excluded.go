@@ -20,6 +20,14 @@ func (e Exclusion) String() string {
 	return fmt.Sprintf("%s excluded: %s", subject, e.Reason)
 }
 
+// SameText tells whether both have the same String. A pod that slices of two families speak of is excluded by each.
+func (e *Exclusion) SameText(f *Exclusion) bool {
+	if e.Namespace != f.Namespace || e.Pod != f.Pod || e.Reason != f.Reason {
+		return false
+	}
+	return e.Pod != "" || e.Service == f.Service && slices.Equal(e.Addrs[:min(1, len(e.Addrs))], f.Addrs[:min(1, len(f.Addrs))])
+}
+
 // names returns the names that the peer would have, without the apex.
 func (e *Exclusion) names() []Name {
 	var names []Name
@@ -101,4 +109,15 @@ func (v *View) ExcludedAt(name Name) []*Exclusion {
 	}
 	at, _ := v.excludedAt.get(name[:len(name)-len(z.apex)] + Root)
 	return at
+}
+
+// ExcludedByReason counts what is known but left out.
+func (v *View) ExcludedByReason() map[Reason]int {
+	counts := map[Reason]int{}
+	for _, o := range v.objects.all() {
+		for i := range o.excluded {
+			counts[o.excluded[i].Reason]++
+		}
+	}
+	return counts
 }

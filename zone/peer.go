@@ -43,6 +43,11 @@ const (
 	NoService        Reason = "no-service"
 )
 
+// Reasons are all reasons there are.
+var Reasons = [...]Reason{
+	NotReady, Terminating, Succeeded, Failed, NoIP, FQDN, ForbiddenAddress, NotPinned, BadName, NoService,
+}
+
 // Exclusion is a peer that is known but left out, or that lacks some of its names, and why. An address that could not
 // be read is not among its Addrs.
 type Exclusion struct {

@@ -201,3 +201,31 @@ func (v *View) Zones() []Name {
 	slices.SortFunc(apexes, Name.Compare)
 	return apexes
 }
+
+// Serial returns the serial number of a zone (RFC 1982), 0 for a name that is no apex.
+func (v *View) Serial(apex Name) uint32 {
+	for _, z := range v.zones {
+		if z.apex == apex {
+			return z.serial
+		}
+	}
+	return 0
+}
+
+// Counts says how much a View holds.
+type Counts struct {
+	Objects  int // that make peers, or exclusions
+	Peers    int // over all objects: one that two slices have counts twice
+	Warnings int // see View.Warnings
+}
+
+// Counts returns how much the view holds.
+func (v *View) Counts() Counts {
+	var c Counts
+	for _, o := range v.objects.all() {
+		c.Objects++
+		c.Peers += len(o.peers)
+		c.Warnings += len(o.given.Warnings)
+	}
+	return c
+}

@@ -22,6 +22,7 @@ type Config struct {
 	File string
 
 	Listen           []netip.AddrPort // an invalid address is every address of the host
+	AdminListen      string           // address and port of the HTTP server, or adminOff
 	Zones            []zone.Name
 	AdvertiseAddress []netip.Addr
 	TTL              uint32 // seconds
@@ -62,7 +63,7 @@ func newPeerSet(name, origin string) *PeerSet {
 // parseConfig returns what the command line and the file say, or every fault of both; and the text for --help.
 func parseConfig(args []string, getenv func(string) string) (c *Config, help string, faults []error) {
 	set := newPeerSet("", "")
-	c = &Config{Sets: []*PeerSet{set}, TTL: 5, NegativeTTL: 2, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
+	c = &Config{Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
 	s := &settings{}
 	c.bind(s, set)
 	faults = s.parseArgs(args)
@@ -101,6 +102,9 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 		"default $POD_IP, else a concrete --listen address)", parseAdvertised)
 	one(s, &c.TTL, "ttl", "DURATION", "5s", "TTL of the records, in whole seconds", parseTTL)
 	one(s, &c.NegativeTTL, "negative-ttl", "DURATION", "2s", "TTL of negative answers, in whole seconds", parseTTL)
+
+	one(s, &c.AdminListen, "admin-listen", "ADDRESS", ":9153", "address and port of /metrics, /livez and /readyz over HTTP, or "+
+		adminOff, parseAdminListen)
 
 	s.group("Where objects come from")
 	many(s, &c.Manifests, "manifests", "PATH", "read objects from this YAML or JSON file or folder and follow it, instead of "+

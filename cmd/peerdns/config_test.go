@@ -24,6 +24,8 @@ func TestFaultsOfConfiguration(t *testing.T) {
 		{"--listen=127.0.0.1", `--listen: "127.0.0.1" is not an IP address and a port: want`},
 		{"--listen=127.0.0.1:53 --listen=127.0.0.1:53", `--listen: 127.0.0.1:53 is given twice`},
 		{"--listen=:53 --listen=:53", `--listen: :53 is given twice`},
+		{"--admin-listen=", `--admin-listen: "" is neither an IP address and a port nor off: want`},
+		{"--admin-listen=localhost:9153", `--admin-listen: "localhost:9153" is neither an IP address and a port nor off: want`},
 		{"--zone=a..b", `--zone: "a..b" is not a domain name: want`},
 		{"--zone=", `--zone: "" is not a domain name: want`},
 		{"--zone=.", `--zone: "." is the root of all names: want`},
@@ -190,6 +192,13 @@ func TestFlagsWinOverTheFile(t *testing.T) {
 	set := c.Sets[0]
 	if !set.AllNamespaces || len(set.Pinned) != 2 || len(set.Ports) != 1 {
 		t.Errorf("got set %+v, want what the file says", set)
+	}
+}
+
+func TestTheLastOfSeveralValuesCounts(t *testing.T) {
+	c, _, faults := parseConfig([]string{"--ttl=soon", "--ttl=9s"}, noEnv)
+	if len(faults) > 0 || c.TTL != 9 {
+		t.Errorf("got a TTL of %d, %v; want 9, whatever came before", c.TTL, faults)
 	}
 }
 

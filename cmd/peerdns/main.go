@@ -185,43 +185,62 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 	if len(c.AdvertiseAddress) == 0 {
 		log.Warn("the zone's name server has no address: give --advertise-address")
 	}
-	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "zones", fmt.Sprint(c.Zones))
+	watched := watcher.New(sources, store, log)
+	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched), log)
+	if err != nil {
+		return errors.Join(err, server.Serve(ended()))
+	}
+	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "admin", admin.addr(),
+		"zones", fmt.Sprint(c.Zones))
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var tasks errgroup.Group
-	tasks.Go(func() error {
-		defer cancel()
-		return server.Serve(ctx)
-	})
-	tasks.Go(func() error {
-		watcher.New(sources, store, log).Run(ctx)
-		return nil
-	})
-	if err := awaitEnd(ctx, signals, c.ShutdownDelay, log); err != nil {
+	for _, task := range [...]func(context.Context) error{
+		server.Serve,
+		admin.serve,
+		func(ctx context.Context) error { watched.Run(ctx); return nil },
+	} {
+		tasks.Go(func() error {
+			err := task(ctx)
+			if err != nil {
+				cancel()
+			}
+			return err
+		})
+	}
+	if err := awaitEnd(ctx, signals, c.ShutdownDelay, admin, log); err != nil {
 		return err
 	}
 	cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- tasks.Wait() }()
+	finished := make(chan error, 1)
+	go func() { finished <- tasks.Wait() }()
 	select {
 	case <-signals:
 		return errSecondSignal
-	case err := <-ended:
+	case err := <-finished:
 		log.Info("ended")
 		return err
 	}
+}
+
+// ended returns a context that has ended.
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // errSecondSignal is why peerdns ended before its shutdown delay.
 var errSecondSignal = errors.New("second signal: ended at once")
 
 // awaitEnd returns when the server is to end: a delay after the first signal, or with the second.
-func awaitEnd(ctx context.Context, signals <-chan os.Signal, delay time.Duration, log *slog.Logger) error {
+func awaitEnd(ctx context.Context, signals <-chan os.Signal, delay time.Duration, admin *admin, log *slog.Logger) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case sig := <-signals:
+		admin.ending.Store(true)
 		log.Info("ending: answers go on for the shutdown delay, a second signal ends it at once",
 			"signal", sig.String(), "duration", delay)
 	}

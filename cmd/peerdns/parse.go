@@ -40,6 +40,20 @@ func parseListen(text string) (netip.AddrPort, error) {
 	return addrPort, nil
 }
 
+// adminOff is the value of --admin-listen that opens no socket.
+const adminOff = "off"
+
+func parseAdminListen(text string) (string, error) {
+	if text == adminOff {
+		return adminOff, nil
+	}
+	addrPort, err := parseListen(text)
+	if err != nil {
+		return "", fmt.Errorf("%q is neither an IP address and a port nor %s: want :9153, 127.0.0.1:9153 or %s", text, adminOff, adminOff)
+	}
+	return formatListen(addrPort), nil
+}
+
 func formatListen(a netip.AddrPort) string {
 	if !a.Addr().IsValid() {
 		return fmt.Sprintf(":%d", a.Port())

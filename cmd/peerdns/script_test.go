@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -36,6 +38,8 @@ func TestMain(m *testing.M) {
 //	serve ARGS...            starts peerdns on a free port of 127.0.0.1 and waits until its sockets are bound
 //	dig NAME TYPE [tcp]      prints a reply in the manner of dig
 //	await NAME TYPE REGEXP   asks until the reply matches
+//	get PATH                 prints the status and the body of a reply of the admin server
+//	awaitget PATH REGEXP     asks until they match
 //	log REGEXP               waits until the log of peerdns matches
 //	signal NAME              sends TERM or INT
 //	ends CODE                waits for the end of peerdns and checks its exit status
@@ -60,7 +64,16 @@ func TestScripts(t *testing.T) {
 				ts.Check(err)
 				fmt.Fprint(ts.Stdout(), reply)
 			},
-			"await":  func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).await(ts, args) },
+			"await": func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).await(ts, args) },
+			"get": func(ts *testscript.TestScript, _ bool, args []string) {
+				reply, err := serverOf(ts).get(args[0])
+				ts.Check(err)
+				fmt.Fprint(ts.Stdout(), reply)
+			},
+			"awaitget": func(ts *testscript.TestScript, _ bool, args []string) {
+				s := serverOf(ts)
+				s.awaitReply(ts, args[1], func() (string, error) { return s.get(args[0]) })
+			},
 			"log":    func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).awaitLog(ts, args[0]) },
 			"signal": func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).signal(ts, args[0]) },
 			"ends":   func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).ends(ts, args[0]) },
@@ -78,6 +91,7 @@ type server struct {
 	cmd   *exec.Cmd
 	ended chan error
 	addr  string
+	admin string
 
 	mu   sync.Mutex // guards what follows
 	text bytes.Buffer
@@ -99,12 +113,14 @@ func (s *server) start(ts *testscript.TestScript, args []string) {
 	ts.Check(err)
 	s.more, s.ended = make(chan struct{}), make(chan error, 1)
 	s.text.Reset()
-	s.cmd = exec.Command(program, append([]string{"--listen=127.0.0.1:0"}, args...)...)
+	s.cmd = exec.Command(program, append([]string{"--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}, args...)...)
 	s.cmd.Dir, s.cmd.Stderr = ts.Getenv("WORK"), s
 	ts.Check(s.cmd.Start())
 	go func() { s.ended <- s.cmd.Wait() }()
-	s.addr = s.awaitLog(ts, `addresses=\[(127\.0\.0\.1:\d+)\]`)[1]
+	found := s.awaitLog(ts, `addresses=\[(127\.0\.0\.1:\d+)\] admin=(\S+)`)
+	s.addr, s.admin = found[1], found[2]
 	ts.Setenv("ADDR", s.addr)
+	ts.Setenv("ADMIN", s.admin)
 }
 
 func (s *server) awaitLog(ts *testscript.TestScript, pattern string) []string {
@@ -153,19 +169,33 @@ func (s *server) ask(network, name, rrtype string) (string, error) {
 	return text.String(), nil
 }
 
+func (s *server) get(path string) (string, error) {
+	reply, err := http.Get("http://" + s.admin + path)
+	if err != nil {
+		return "", err
+	}
+	defer reply.Body.Close()
+	body, err := io.ReadAll(reply.Body)
+	return fmt.Sprintf("%s\n%s", reply.Status, body), err
+}
+
 func (s *server) await(ts *testscript.TestScript, args []string) {
-	re := regexp.MustCompile(args[2])
+	s.awaitReply(ts, args[2], func() (string, error) { return s.ask("udp", args[0], args[1]) })
+}
+
+func (s *server) awaitReply(ts *testscript.TestScript, pattern string, ask func() (string, error)) {
+	re := regexp.MustCompile(pattern)
 	deadline, again := time.After(scriptLimit), time.NewTicker(10*time.Millisecond)
 	defer again.Stop()
 	for {
-		reply, err := s.ask("udp", args[0], args[1])
+		reply, err := ask()
 		if err == nil && re.MatchString(reply) {
 			return
 		}
 		select {
 		case <-again.C:
 		case <-deadline:
-			ts.Fatalf("the reply does not come to match %s: %v\n%s", args[2], err, reply)
+			ts.Fatalf("the reply does not come to match %s: %v\n%s", pattern, err, reply)
 		}
 	}
 }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"peerdns/watcher"
+	"peerdns/zone"
+)
+
+// newRegistry returns the metrics of the process.
+func newRegistry(store *zone.Store, watched *watcher.Watcher) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	buildInfo := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "peerdns_build_info", Help: "Always 1; the version is a label.",
+		ConstLabels: prometheus.Labels{"version": versionText()},
+	})
+	buildInfo.Set(1)
+	registry.MustRegister(buildInfo, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		zoneCollector{store}, sourceCollector{watched})
+	return registry
+}
+
+// zoneCollector reads the newest view when it is asked: what changes costs nothing until somebody looks.
+type zoneCollector struct{ store *zone.Store }
+
+var (
+	zoneSerial = prometheus.NewDesc("peerdns_zone_serial", "Serial number of the zone's SOA.", []string{"zone"}, nil)
+	objects    = prometheus.NewDesc("peerdns_objects", "Objects that make peers or exclusions.", nil, nil)
+	peers      = prometheus.NewDesc("peerdns_peers", "Peers over all objects.", nil, nil)
+	excluded   = prometheus.NewDesc("peerdns_excluded_peers", "Peers that are known but left out, or that lack a name, by reason.",
+		[]string{"reason"}, nil)
+	warnings = prometheus.NewDesc("peerdns_object_warnings", "Faults of objects that leave no peer out, as in a node name.", nil, nil)
+)
+
+// Describe sends every description.
+func (zoneCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range [...]*prometheus.Desc{zoneSerial, objects, peers, excluded, warnings} {
+		out <- desc
+	}
+}
+
+// Collect sends what the view holds now.
+func (c zoneCollector) Collect(out chan<- prometheus.Metric) {
+	view := c.store.View()
+	for _, apex := range view.Zones() {
+		out <- gauge(zoneSerial, float64(view.Serial(apex)), apex.String())
+	}
+	counts := view.Counts()
+	out <- gauge(objects, float64(counts.Objects))
+	out <- gauge(peers, float64(counts.Peers))
+	out <- gauge(warnings, float64(counts.Warnings))
+	byReason := view.ExcludedByReason()
+	for _, reason := range zone.Reasons {
+		out <- gauge(excluded, float64(byReason[reason]), string(reason))
+	}
+}
+
+// sourceCollector reads how the sources are doing when it is asked.
+type sourceCollector struct{ watched *watcher.Watcher }
+
+var (
+	sourceSynced = prometheus.NewDesc("peerdns_source_synced", "1 after the source's first complete list, else 0.", []string{"source"}, nil)
+	sourceUp     = prometheus.NewDesc("peerdns_source_up", "1 if the last attempt to read the source was successful, else 0.",
+		[]string{"source"}, nil)
+	sourceContact = prometheus.NewDesc("peerdns_source_last_contact_timestamp_seconds",
+		"When an attempt to read the source was last successful, 0 for never.", []string{"source"}, nil)
+	sourceErrors = prometheus.NewDesc("peerdns_source_errors_total", "Attempts to read the source that failed.", []string{"source"}, nil)
+)
+
+// Describe sends every description.
+func (sourceCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceErrors} {
+		out <- desc
+	}
+}
+
+// Collect sends the status of every source.
+func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
+	for _, s := range c.watched.Status() {
+		contact := 0.0
+		if !s.Contact.IsZero() {
+			contact = float64(s.Contact.UnixMilli()) / 1000
+		}
+		out <- gauge(sourceSynced, truth(s.Synced), s.Source)
+		out <- gauge(sourceUp, truth(s.Err == nil), s.Source)
+		out <- gauge(sourceContact, contact, s.Source)
+		out <- prometheus.MustNewConstMetric(sourceErrors, prometheus.CounterValue, float64(s.Faults), s.Source)
+	}
+}
+
+func gauge(desc *prometheus.Desc, value float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

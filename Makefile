@@ -16,7 +16,7 @@ run: build ## serve deploy/examples/ on 127.0.0.1:5300
 	@echo '  dig @127.0.0.1 -p 5300 _http._tcp.web.shop.svc.cluster.local. SRV'
 	@echo '  dig @127.0.0.1 -p 5300 192-0-2-10.shop.pod.cluster.local. +short'
 	@echo '  dig @127.0.0.1 -p 5300 web-2.web.shop.svc.cluster.local.'
-	@bin/peerdns --manifests=deploy/examples --zone=cluster.local --listen=127.0.0.1:5300 --admin-listen=127.0.0.1:5380
+	@bin/peerdns --manifests=deploy/examples --zone=cluster.local --answer-order=sorted --listen=127.0.0.1:5300 --admin-listen=127.0.0.1:5380
 
 test: race integration ## everything that can be tested here
 

@@ -3,6 +3,7 @@ module peerdns
 go 1.26.0
 
 require (
+	github.com/dchest/siphash v1.2.3
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/miekg/dns v1.1.73

@@ -173,7 +173,7 @@ func TestErlangGetsEveryPeer(t *testing.T) {
 // The examples in the documents are what dig prints.
 func TestExamplesOfTheDocuments(t *testing.T) {
 	tool(t, "dig", "bind9-dnsutils")
-	p := start(t, "--manifests=../deploy/examples", "--zone=cluster.local")
+	p := start(t, "--manifests=../deploy/examples", "--zone=cluster.local", "--answer-order=sorted")
 	p.awaitLog(t, "zones synced")
 	examples := 0
 	for _, document := range []string{"../README.md", "../docs/peer-sets.md"} {

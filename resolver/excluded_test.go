@@ -24,7 +24,7 @@ func ask(t *testing.T, view *zone.View, name string, withOPT bool) *dns.Msg {
 	if err != nil {
 		t.Fatal(err)
 	}
-	octets, _ := messagePath{maxUDPSize: DefaultMaxUDPSize}.reply(view, packed, udp)
+	octets, _ := messagePath{maxUDPSize: DefaultMaxUDPSize}.reply(view, packed, occasion{})
 	if len(octets) > 512 {
 		t.Errorf("%s: reply of %d octets", name, len(octets))
 	}

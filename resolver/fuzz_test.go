@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -14,7 +15,7 @@ import (
 // Whatever comes: no panic, and a reply that fits, unpacks to its last octet and has the identifier and the question;
 // and what miekg/dns can read as a plain question of ours is no FORMERR.
 func FuzzReply(f *testing.F) {
-	for _, file := range []string{"testdata/replies.txt", "testdata/form.txt"} {
+	for _, file := range []string{"testdata/replies.txt", "testdata/form.txt", "testdata/options.txt"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)
@@ -23,18 +24,16 @@ func FuzzReply(f *testing.F) {
 			kind, args, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if kind == "dig" || kind == "raw" {
 				msg, over := parseQuestion(f, kind, strings.Fields(args))
-				f.Add(msg, over == tcp)
+				f.Add(msg, uint8(over))
 			}
 		}
 	}
 	views := map[bool]*zone.View{true: city(f).View(), false: newStore(f, "peers.test.").View()}
-	f.Fuzz(func(t *testing.T, msg []byte, isTCP bool) {
-		path, over := messagePath{maxUDPSize: DefaultMaxUDPSize}, udp
-		if isTCP {
-			over = tcp
-		}
+	path := testPath()
+	f.Fuzz(func(t *testing.T, msg []byte, transport uint8) {
+		over := proto(transport % 3)
 		for synced, view := range views {
-			reply, final := path.reply(view, msg, over)
+			reply, final := path.reply(view, msg, occasion{over: over, now: time.Unix(1e9, 0), turn: uint32(len(msg)) * 7919})
 			if !final && (synced || unpacked(t, reply).Rcode != dns.RcodeServerFailure) {
 				t.Errorf("synced %t, but not final", synced)
 			}
@@ -58,7 +57,7 @@ func FuzzReply(f *testing.F) {
 func sizeFor(msg []byte, over proto) int {
 	m := new(dns.Msg)
 	switch {
-	case over == tcp:
+	case over != udp:
 		return dns.MaxMsgSize
 	case m.Unpack(msg) != nil || m.IsEdns0() == nil:
 		return dns.MinMsgSize

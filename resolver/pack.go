@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/miekg/dns"
 
@@ -16,16 +17,17 @@ func pack(q *query, a *answer, opt *dns.OPT, limit int) []byte {
 	if opt != nil {
 		p.limit -= dns.Len(opt)
 	}
-	answers, whole := p.addRRset(a.answer.owner, a.answer.set)
+	tsig := q.refusedTSIG()
+	answers, whole := p.addRRset(a.answer)
 	authorities := 0
 	if whole {
-		authorities, whole = p.addRRset(a.authority.owner, a.authority.set)
+		authorities, whole = p.addRRset(a.authority)
 	}
 	additionals := 0
 	if whole && a.additional != nil {
 		for owner, set := range a.additional {
 			mark := p.off
-			n, fits := p.addRRset(owner, set)
+			n, fits := p.addRRset(rrsets{owner: owner, set: set})
 			if !fits {
 				p.off = mark
 				break
@@ -35,7 +37,11 @@ func pack(q *query, a *answer, opt *dns.OPT, limit int) []byte {
 	}
 	if opt != nil {
 		p.limit = limit
+		pad(opt, p.off, limit)
 		p.add(opt)
+		additionals++
+	}
+	if tsig != nil && p.add(tsig) {
 		additionals++
 	}
 	flags := flagQR | q.flags&(maskOpcode|flagRD) | uint16(a.rcode&0xF)
@@ -75,20 +81,32 @@ func newPacker(q *query, limit int) *packer {
 const minRecordLen = 2 + recordFixedLen
 
 // addRRset writes the records of an RRset until one does not fit; it returns how many did, and whether all did.
-func (p *packer) addRRset(owner zone.Name, set zone.RRset) (n int, whole bool) {
-	total := len(set.Data)
+func (p *packer) addRRset(s rrsets) (n int, whole bool) {
+	total := len(s.set.Data)
 	if total == 0 {
 		return 0, true
 	}
 	// A set of thousands is not made into records for a datagram of thirty.
-	set.Data = set.Data[:min(total, max(0, p.limit-p.off)/minRecordLen+1)]
-	for _, rr := range set.RRs(owner) {
+	s.set.Data = around(s.set.Data, s.first, max(0, p.limit-p.off)/minRecordLen+1)
+	for _, rr := range s.set.RRs(s.owner) {
+		if s.class != 0 {
+			rr.Header().Class = s.class
+		}
 		if !p.add(rr) {
 			return n, false
 		}
 		n++
 	}
 	return n, n == total
+}
+
+// around returns n of the records, or all there are: from the first on, and round.
+func around(data []string, first, n int) []string {
+	n = min(n, len(data))
+	if first+n <= len(data) {
+		return data[first : first+n]
+	}
+	return append(slices.Clip(data[first:]), data[:first+n-len(data)]...)
 }
 
 // add writes a record if it fits. After one that did not, names must not be used again: it knows where that one stood.

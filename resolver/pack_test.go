@@ -35,7 +35,7 @@ func TestEverySizeHoldsAllThatFits(t *testing.T) {
 		most := 0
 		for size := dns.MinMsgSize; size <= 4096; size++ {
 			msg := packed(t, question(c.name, c.rrtype).SetEdns0(uint16(size), false))
-			reply, _ := path.reply(store.View(), msg, udp)
+			reply, _ := path.reply(store.View(), msg, occasion{})
 			checkWhole(t, reply)
 			m := unpacked(t, reply)
 			answers, extras := len(m.Answer), len(m.Extra)-1
@@ -76,7 +76,7 @@ func TestTwentyNinePeersFitWithoutEDNS(t *testing.T) {
 	store := newStore(t, "cluster.local.")
 	store.Apply(peersOf("web", 29, false))
 	reply, _ := messagePath{maxUDPSize: DefaultMaxUDPSize}.reply(store.View(),
-		packed(t, question("web.shop.svc.cluster.local.", dns.TypeA)), udp)
+		packed(t, question("web.shop.svc.cluster.local.", dns.TypeA)), occasion{})
 	if m := unpacked(t, reply); len(m.Answer) != 29 || m.Truncated || len(reply) > 512 {
 		t.Errorf("%d of 29 answers in %d octets, TC %t", len(m.Answer), len(reply), m.Truncated)
 	}
@@ -98,13 +98,13 @@ func TestCompression(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := messagePath{maxUDPSize: DefaultMaxUDPSize}
-	reply, _ := path.reply(store.View(), packed(t, question(name.String(), dns.TypeA)), udp)
+	reply, _ := path.reply(store.View(), packed(t, question(name.String(), dns.TypeA)), occasion{})
 	if m := unpacked(t, reply); len(m.Ns) != 1 || m.Truncated {
 		t.Errorf("a negative answer under a long apex: %d octets, TC %t", len(reply), m.Truncated)
 	}
 
 	query := packed(t, question("web.shop.svc.peers.test.", dns.TypeSRV))
-	reply, _ = path.reply(shop(t).View(), query, udp)
+	reply, _ = path.reply(shop(t).View(), query, occasion{})
 	srv := unpacked(t, reply).Answer[0].(*dns.SRV)
 	target := string(mustName(t, srv.Target))
 	if rdata := len(query) + minRecordLen; string(reply[rdata+6:rdata+6+len(target)]) != target {

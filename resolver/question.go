@@ -37,13 +37,15 @@ type query struct {
 	name          zone.Name // of the question
 	qtype, qclass uint16
 
-	opt *opt // nil without one
+	opt  *opt      // nil without one
+	tsig *dns.TSIG // nil without one
 }
 
 // parseQuery reads a message. It returns false for what deserves no reply: a message too short to have an identifier
 // and counts, and a response, since two servers answering each other's answers would never stop.
 //
-// Of several faults NOTIMP comes first, as the form of other opcodes is not ours to judge; then FORMERR, then BADVERS.
+// Of several faults NOTIMP comes first, as the form of other opcodes is not ours to judge; then FORMERR; then NOTAUTH
+// for a signature, since there is no key that we share with anybody (RFC 8945 §5.2.1); then BADVERS.
 func parseQuery(msg []byte) (query, bool) {
 	if len(msg) < headerLen {
 		return query{}, false
@@ -56,12 +58,19 @@ func parseQuery(msg []byte) (query, bool) {
 	switch {
 	case q.flags&maskOpcode != dns.OpcodeQuery<<11:
 		q.rcode = dns.RcodeNotImplemented
-	case err != nil || q.question == nil:
+	case err != nil || q.question == nil && !q.forCookie(msg):
 		q.rcode = dns.RcodeFormatError
+	case q.tsig != nil:
+		q.rcode = dns.RcodeNotAuth
 	case q.opt != nil && q.opt.version > 0:
 		q.rcode = dns.RcodeBadVers
 	}
 	return q, true
+}
+
+// forCookie tells whether the query has no question and asks for a cookie only (RFC 7873 §5.4).
+func (q *query) forCookie(msg []byte) bool {
+	return binary.BigEndian.Uint16(msg[4:]) == 0 && q.opt != nil && q.opt.version == 0 && q.opt.cookie != nil
 }
 
 // readSections reads all sections, also where there is not exactly one question, because an OPT may follow, which
@@ -116,8 +125,11 @@ func (q *query) readQuestion(msg []byte, off int) (int, error) {
 	return end + 4, nil
 }
 
-// readRecord reads a record and returns its end. None but an OPT matters, so the RDATA of the others is skipped.
+// readRecord reads a record and returns its end. None but OPT and TSIG matter, so the RDATA of the others is skipped.
 func (q *query) readRecord(msg []byte, off int, additional bool) (int, error) {
+	if q.tsig != nil {
+		return 0, errForm // it must be the last (RFC 8945 §5.1)
+	}
 	_, fixed, err := dns.UnpackDomainName(msg, off)
 	if err != nil || fixed+recordFixedLen > len(msg) {
 		return 0, errForm
@@ -127,7 +139,11 @@ func (q *query) readRecord(msg []byte, off int, additional bool) (int, error) {
 	if end > len(msg) {
 		return 0, errForm
 	}
-	if binary.BigEndian.Uint16(msg[fixed:]) != dns.TypeOPT {
+	switch binary.BigEndian.Uint16(msg[fixed:]) {
+	case dns.TypeOPT:
+	case dns.TypeTSIG:
+		return end, q.readTSIG(msg[:end], off, additional)
+	default:
 		return end, nil
 	}
 	isRoot := fixed == off+1
@@ -135,8 +151,32 @@ func (q *query) readRecord(msg []byte, off int, additional bool) (int, error) {
 		return 0, errForm // RFC 6891 §6.1.1, §6.1.2
 	}
 	q.opt = readOPT(msg[fixed:rdata])
-	if q.opt.version == 0 && !wellFormedOptions(msg[rdata:end]) {
+	if q.opt.version == 0 && !q.opt.readOptions(msg[rdata:end]) {
 		return 0, errForm
 	}
 	return end, nil
+}
+
+// readTSIG reads the TSIG record at off, which ends where the octets end.
+func (q *query) readTSIG(msg []byte, off int, additional bool) error {
+	rr, end, err := dns.UnpackRR(msg, off)
+	tsig, ok := rr.(*dns.TSIG)
+	if err != nil || end != len(msg) || !ok || !additional || tsig.Hdr.Class != dns.ClassANY {
+		return errForm // RFC 8945 §4.2, §5.1
+	}
+	q.tsig = tsig
+	return nil
+}
+
+// refusedTSIG returns the TSIG record of a reply to a signature by a key that is not known: it is not signed itself
+// (RFC 8945 §5.2.1, §5.3.2). It returns nil if the query was not signed.
+func (q *query) refusedTSIG() *dns.TSIG {
+	if q.tsig == nil || q.rcode != dns.RcodeNotAuth {
+		return nil
+	}
+	return &dns.TSIG{
+		Hdr:       dns.RR_Header{Name: q.tsig.Hdr.Name, Rrtype: dns.TypeTSIG, Class: dns.ClassANY},
+		Algorithm: q.tsig.Algorithm, TimeSigned: q.tsig.TimeSigned, Fudge: q.tsig.Fudge,
+		OrigId: q.id, Error: dns.RcodeBadKey,
+	}
 }

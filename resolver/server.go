@@ -31,6 +31,23 @@ type Options struct {
 	// and the zero netip.Addr every address of both. Port 0 is a free port, the same for UDP and TCP.
 	Listen []netip.AddrPort
 
+	// Allow has the ranges of those who may ask; others are told REFUSED (RFC 8914 §4.19). None: everyone.
+	Allow []netip.Prefix
+
+	// Sorted keeps the records of an answer in canonical order. Otherwise each reply begins with another record.
+	Sorted bool
+
+	// ServerID is what tells this server from others of the same address: NSID (RFC 5001), id.server (RFC 4892). It has
+	// at most MaxServerID octets; "" tells nothing.
+	ServerID string
+
+	// Version is what version.server says of the software (RFC 4892). "" tells nothing.
+	Version string
+
+	// NotReady says for what the first sync waits, in a few words for people: the text of the extended error of a reply
+	// before it. Any goroutine may call it. nil says nothing.
+	NotReady func() string
+
 	// MaxUDPSize is the size of the largest reply over UDP, whatever the client would take, and what our OPT says:
 	// 512 to 65507 octets. 0 means DefaultMaxUDPSize.
 	MaxUDPSize int
@@ -41,8 +58,11 @@ type Options struct {
 // DefaultMaxUDPSize is what passes unfragmented nearly everywhere (DNS flag day 2020).
 const DefaultMaxUDPSize = 1232 // octets
 
-// maxDatagram is the most that IPv4 carries over UDP.
-const maxDatagram = 65535 - 20 - 8 // octets
+// MaxServerID is the length of the longest ServerID: a negative reply still fits in 512 octets then.
+const MaxServerID = 64 // octets
+
+// MaxUDPSize is the most that IPv4 carries over UDP.
+const MaxUDPSize = 65535 - 20 - 8 // octets
 
 // grace is how long replies in flight may take once the server ends. It is longer than a question waits for the first
 // sync, so that this promise is kept too.
@@ -51,6 +71,7 @@ const grace = syncWait + time.Second
 // Server answers questions on its sockets. Listen makes one.
 type Server struct {
 	path    messagePath
+	sorted  bool
 	zones   Viewer
 	log     *slog.Logger
 	addrs   []netip.AddrPort
@@ -75,8 +96,11 @@ func Listen(opts Options, zones Viewer) (*Server, error) {
 	if opts.MaxUDPSize == 0 {
 		opts.MaxUDPSize = DefaultMaxUDPSize
 	}
-	if opts.MaxUDPSize < dns.MinMsgSize || opts.MaxUDPSize > maxDatagram {
-		return nil, fmt.Errorf("UDP size %d: want %d to %d octets", opts.MaxUDPSize, dns.MinMsgSize, maxDatagram)
+	if opts.MaxUDPSize < dns.MinMsgSize || opts.MaxUDPSize > MaxUDPSize {
+		return nil, fmt.Errorf("UDP size %d: want %d to %d octets", opts.MaxUDPSize, dns.MinMsgSize, MaxUDPSize)
+	}
+	if len(opts.ServerID) > MaxServerID {
+		return nil, fmt.Errorf("server ID of %d octets: want at most %d", len(opts.ServerID), MaxServerID)
 	}
 	if len(opts.Listen) == 0 {
 		return nil, errors.New("no address to listen on")
@@ -100,7 +124,11 @@ func newServer(opts Options, zones Viewer) *Server {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
-		path:       messagePath{maxUDPSize: opts.MaxUDPSize},
+		path: messagePath{
+			maxUDPSize: opts.MaxUDPSize, allow: opts.Allow, serverID: opts.ServerID, version: opts.Version,
+			notReady: opts.NotReady, cookies: newCookies(time.Now()),
+		},
+		sorted:     opts.Sorted,
 		zones:      zones,
 		log:        opts.Log,
 		stopping:   make(chan struct{}),

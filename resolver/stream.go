@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,10 @@ func (s *Server) serveTCP(listener net.Listener) {
 // questions, is silent or slow for too long, or takes no reply, or when the server ends.
 func (s *Server) serveStream(conn net.Conn) {
 	c := &streamConn{Conn: conn, stopping: s.stopping}
+	var client netip.Addr // a pipe has none
+	if remote, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		client = remote.AddrPort().Addr()
+	}
 	s.streams.add(c)
 	defer s.streams.remove(c)
 	reader := bufio.NewReader(conn)
@@ -55,7 +60,7 @@ func (s *Server) serveStream(conn net.Conn) {
 		if err != nil {
 			break
 		}
-		s.answer(msg, tcp, s.tcpWaiting, &c.waiting, func(reply []byte) {
+		s.answer(msg, s.occasion(client, tcp), s.tcpWaiting, &c.waiting, func(reply []byte) {
 			if err := c.writeFrame(reply); err != nil {
 				s.log.Debug("write", "proto", "tcp", "client", c.RemoteAddr(), "err", err)
 				c.Close()

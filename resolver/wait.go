@@ -2,6 +2,8 @@ package resolver
 
 import (
 	"bytes"
+	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -22,8 +24,8 @@ type waitingRoom chan struct{}
 // soon as the zones are synced. It blocks only while all seats of the room are taken: then its caller reads no more,
 // and further questions stay in the socket's buffer. The message is the caller's again when it returns. Waiting for
 // the group that was given waits for the replies.
-func (s *Server) answer(msg []byte, over proto, room waitingRoom, waiting *sync.WaitGroup, send func(reply []byte)) {
-	reply, final := s.path.reply(s.zones.View(), msg, over)
+func (s *Server) answer(msg []byte, on occasion, room waitingRoom, waiting *sync.WaitGroup, send func(reply []byte)) {
+	reply, final := s.path.reply(s.zones.View(), msg, on)
 	if final {
 		if reply != nil {
 			send(reply)
@@ -35,9 +37,18 @@ func (s *Server) answer(msg []byte, over proto, room waitingRoom, waiting *sync.
 	msg = bytes.Clone(msg)
 	waiting.Go(func() {
 		defer func() { <-room }()
-		reply, _ := s.path.reply(s.awaitSync(deadline), msg, over)
+		reply, _ := s.path.reply(s.awaitSync(deadline), msg, on)
 		send(reply)
 	})
+}
+
+// occasion returns that of a question that has just come.
+func (s *Server) occasion(client netip.Addr, over proto) occasion {
+	on := occasion{client: client, over: over, now: time.Now()}
+	if !s.sorted {
+		on.turn = rand.Uint32() // chance favours no peer, whatever is asked in between
+	}
+	return on
 }
 
 // awaitSync returns the first view that is synced, or what there is at the deadline.

@@ -102,6 +102,16 @@ func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	plain(w, status, strings.Join(append(lines, last), "\n"))
 }
 
+// waiting says in a few words what the first sync waits for.
+func waiting(sources []watcher.Status) string {
+	for _, s := range sources {
+		if !s.Synced {
+			return "waits for " + waitsFor(s)
+		}
+	}
+	return "not synced yet"
+}
+
 // waitsFor says what a source that is not synced waits for.
 func waitsFor(s watcher.Status) string {
 	if s.Err == nil {

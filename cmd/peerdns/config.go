@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"peerdns/resolver"
 	"peerdns/watcher"
 	"peerdns/zone"
 )
@@ -25,8 +26,12 @@ type Config struct {
 	AdminListen      string           // address and port of the HTTP server, or adminOff
 	Zones            []zone.Name
 	AdvertiseAddress []netip.Addr
-	TTL              uint32 // seconds
-	NegativeTTL      uint32 // seconds
+	TTL              uint32         // seconds
+	NegativeTTL      uint32         // seconds
+	MaxUDPSize       int            // octets
+	AnswerOrder      string         // answersRotate or answersSorted
+	Allow            []netip.Prefix // who may ask; none: everyone
+	ServerID         string         // "": none
 
 	Manifests  []string // files and folders; none: the API
 	Kubeconfig string   // "": the service account of our pod
@@ -63,7 +68,8 @@ func newPeerSet(name, origin string) *PeerSet {
 // parseConfig returns what the command line and the file say, or every fault of both; and the text for --help.
 func parseConfig(args []string, getenv func(string) string) (c *Config, help string, faults []error) {
 	set := newPeerSet("", "")
-	c = &Config{Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
+	host, _ := os.Hostname() // without one there is no default
+	c = &Config{ServerID: host[:min(len(host), resolver.MaxServerID)], Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, MaxUDPSize: resolver.DefaultMaxUDPSize, AnswerOrder: answersRotate, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
 	s := &settings{}
 	c.bind(s, set)
 	faults = s.parseArgs(args)
@@ -103,6 +109,12 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 	one(s, &c.TTL, "ttl", "DURATION", "5s", "TTL of the records, in whole seconds", parseTTL)
 	one(s, &c.NegativeTTL, "negative-ttl", "DURATION", "2s", "TTL of negative answers, in whole seconds", parseTTL)
 
+	one(s, &c.MaxUDPSize, "max-udp-size", "OCTETS", "1232", "size of the largest reply over UDP", parseUDPSize)
+	one(s, &c.AnswerOrder, "answer-order", "ORDER", answersRotate, "order of the records of an answer: "+answersRotate+
+		", so that each comes first in its turn, or "+answersSorted, parseAnswerOrder)
+	many(s, &c.Allow, "allow", "CIDR", "who may ask; others are told REFUSED (repeatable; default: everyone)", parsePrefix)
+	one(s, &c.ServerID, "server-id", "TEXT", "", "what tells this server from its replicas: NSID and id.server (default: the "+
+		"host's name; empty: nothing)", parseServerID)
 	one(s, &c.AdminListen, "admin-listen", "ADDRESS", ":9153", "address and port of /metrics, /livez and /readyz over HTTP, or "+
 		adminOff, parseAdminListen)
 

@@ -178,14 +178,18 @@ func printZone(ctx context.Context, w *watcher.Watcher, store *zone.Store, out i
 func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []watcher.Source, store *zone.Store,
 	log *slog.Logger,
 ) error {
-	server, err := resolver.Listen(resolver.Options{Listen: c.Listen, Log: log}, store)
+	watched := watcher.New(sources, store, log)
+	server, err := resolver.Listen(resolver.Options{
+		Listen: c.Listen, Allow: c.Allow, MaxUDPSize: c.MaxUDPSize, Sorted: c.AnswerOrder == answersSorted,
+		ServerID: c.ServerID, Version: "peerdns " + versionText(),
+		NotReady: func() string { return waiting(watched.Status()) }, Log: log,
+	}, store)
 	if err != nil {
 		return err
 	}
 	if len(c.AdvertiseAddress) == 0 {
 		log.Warn("the zone's name server has no address: give --advertise-address")
 	}
-	watched := watcher.New(sources, store, log)
 	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched), log)
 	if err != nil {
 		return errors.Join(err, server.Serve(ended()))

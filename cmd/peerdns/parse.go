@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"peerdns/resolver"
 	"peerdns/watcher"
 	"peerdns/zone"
 )
@@ -216,18 +218,55 @@ func parsePrefixes(text string) ([]netip.Prefix, error) {
 	var prefixes []netip.Prefix
 	for entry := range strings.SplitSeq(text, ",") {
 		entry = strings.TrimSpace(entry)
-		prefix, err := netip.ParsePrefix(entry)
-		switch {
-		case entry == "":
+		if entry == "" {
 			return nil, fmt.Errorf("%q has a comma too many: want CIDRs with one comma between each two", text)
-		case err != nil:
-			return nil, fmt.Errorf("%q is not a CIDR: want an address and a length, as 10.244.0.0/16 or 2001:db8::/32", entry)
-		case prefix.Addr().Is4In6():
-			return nil, fmt.Errorf("%q is an IPv4-mapped range: want it as IPv4", entry)
-		case prefix != prefix.Masked():
-			return nil, fmt.Errorf("%q has bits set after its length: want %s", entry, prefix.Masked())
+		}
+		prefix, err := parsePrefix(entry)
+		if err != nil {
+			return nil, err
 		}
 		prefixes = append(prefixes, prefix)
 	}
 	return prefixes, nil
+}
+
+func parsePrefix(text string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR: want an address and a length, as 10.244.0.0/16 or 2001:db8::/32", text)
+	case prefix.Addr().Is4In6():
+		return netip.Prefix{}, fmt.Errorf("%q is an IPv4-mapped range: want it as IPv4", text)
+	case prefix != prefix.Masked():
+		return netip.Prefix{}, fmt.Errorf("%q has bits set after its length: want %s", text, prefix.Masked())
+	}
+	return prefix, nil
+}
+
+func parseUDPSize(text string) (int, error) {
+	size, err := strconv.Atoi(text)
+	if err != nil || size < dns.MinMsgSize || size > resolver.MaxUDPSize {
+		return 0, fmt.Errorf("%q is not a size of a UDP reply: want %d to %d octets", text, dns.MinMsgSize, resolver.MaxUDPSize)
+	}
+	return size, nil
+}
+
+// The values of --answer-order.
+const (
+	answersRotate = "rotate"
+	answersSorted = "sorted"
+)
+
+func parseAnswerOrder(text string) (string, error) {
+	if text != answersRotate && text != answersSorted {
+		return "", fmt.Errorf("%q is not an order of answers: want %s or %s", text, answersRotate, answersSorted)
+	}
+	return text, nil
+}
+
+func parseServerID(text string) (string, error) {
+	if len(text) > resolver.MaxServerID {
+		return "", fmt.Errorf("%q is too long: want at most %d octets", text, resolver.MaxServerID)
+	}
+	return text, nil
 }

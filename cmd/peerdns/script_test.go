@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 // The scripts run the program. Their own commands, beside those of testscript:
 //
 //	serve ARGS...            starts peerdns on a free port of 127.0.0.1 and waits until its sockets are bound
-//	dig NAME TYPE [tcp]      prints a reply in the manner of dig
+//	dig NAME TYPE [tcp|ch]    prints a reply in the manner of dig
 //	await NAME TYPE REGEXP   asks until the reply matches
 //	get PATH                 prints the status and the body of a reply of the admin server
 //	awaitget PATH REGEXP     asks until they match
@@ -56,11 +56,16 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": func(ts *testscript.TestScript, _ bool, args []string) { serverOf(ts).start(ts, args) },
 			"dig": func(ts *testscript.TestScript, _ bool, args []string) {
-				network := "udp"
-				if len(args) == 3 {
-					network = args[2]
+				network, class := "udp", uint16(dns.ClassINET)
+				for _, arg := range args[2:] {
+					switch arg {
+					case "tcp":
+						network = arg
+					case "ch":
+						class = dns.ClassCHAOS
+					}
 				}
-				reply, err := serverOf(ts).ask(network, args[0], args[1])
+				reply, err := serverOf(ts).ask(network, args[0], args[1], class)
 				ts.Check(err)
 				fmt.Fprint(ts.Stdout(), reply)
 			},
@@ -142,9 +147,10 @@ func (s *server) awaitLog(ts *testscript.TestScript, pattern string) []string {
 }
 
 // ask returns the reply as dig prints it, without what differs from run to run.
-func (s *server) ask(network, name, rrtype string) (string, error) {
+func (s *server) ask(network, name, rrtype string, class uint16) (string, error) {
 	question := new(dns.Msg)
 	question.SetQuestion(dns.Fqdn(name), dns.StringToType[rrtype])
+	question.Question[0].Qclass = class
 	question.SetEdns0(4096, false)
 	client := &dns.Client{Net: network, Timeout: 5 * time.Second}
 	reply, _, err := client.Exchange(question, s.addr)
@@ -180,7 +186,7 @@ func (s *server) get(path string) (string, error) {
 }
 
 func (s *server) await(ts *testscript.TestScript, args []string) {
-	s.awaitReply(ts, args[2], func() (string, error) { return s.ask("udp", args[0], args[1]) })
+	s.awaitReply(ts, args[2], func() (string, error) { return s.ask("udp", args[0], args[1], dns.ClassINET) })
 }
 
 func (s *server) awaitReply(ts *testscript.TestScript, pattern string, ask func() (string, error)) {

@@ -36,8 +36,12 @@ var manifestKinds = map[string]struct {
 }
 
 // decodeManifests reads the objects of a file: YAML documents or JSON values, each an object or a List of them.
-// Objects of kinds that we do not read are passed over. It reads all or nothing; the error begins with "path:line:".
+// Objects of kinds that we do not read are passed over. A file without a character is a fault: so it looks while
+// somebody writes it, and to lose every peer for that moment would be wrong. It reads all or nothing; the error begins with "path:line:".
 func decodeManifests(path string, text []byte) ([]manifestObject, error) {
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, fmt.Errorf("%s:1: the file is empty: want objects, or a List without items", path)
+	}
 	var objects []manifestObject
 	for _, doc := range splitDocuments(text) {
 		found, err := doc.decode()

@@ -33,7 +33,6 @@ func TestDecodeManifestsTakesEveryForm(t *testing.T) {
 		text string
 		want string
 	}{
-		"nothing":                       {"", ""},
 		"comments only":                 {"# nothing yet\n---\n# nor here\n", ""},
 		"one object":                    {goodSlice, "shop/a"},
 		"marker first":                  {"---\n" + goodSlice, "shop/a"},
@@ -66,6 +65,8 @@ func TestDecodeManifestsTakesEveryForm(t *testing.T) {
 
 func TestDecodeManifestsNamesFileLineAndObject(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
+		"nothing":     {"", "f.yaml:1: the file is empty: want objects, or a List without items"},
+		"white space": {" \n\t\n", "f.yaml:1: the file is empty: want objects"},
 		"broken YAML in the second document": {
 			goodSlice + "---\nkind: EndpointSlice\nmetadata: {name: b\n", "f.yaml:9: not YAML: ",
 		},

@@ -46,7 +46,8 @@ type Result struct {
 
 // View is one state of all zones. It never changes, so that one reply made from one View cannot mix two states.
 type View struct {
-	zones   []*zoneView // the deepest apex first
+	zones   []*zoneView // in the order of Config.Zones
+	apexes  *apexIndex  // of zones
 	synced  bool
 	objects shards[string, *object]
 
@@ -122,12 +123,40 @@ func (v *View) Lookup(name Name, rrtype uint16) Result {
 
 // zoneOf returns the deepest zone that the name is in.
 func (v *View) zoneOf(name Name) *zoneView {
-	for _, z := range v.zones {
-		if name.In(z.apex) {
-			return z
-		}
+	if i, ok := v.apexes.find(name); ok {
+		return v.zones[i]
 	}
 	return nil
+}
+
+// apexIndex finds the zone of a name. It is the same in all views of a store.
+type apexIndex struct {
+	zones   map[Name]int      // index in View.zones by apex
+	lengths [maxName + 1]bool // those of the apexes, in octets: most endings of a name need no look in the map
+}
+
+func newApexIndex(apexes []Name) *apexIndex {
+	x := &apexIndex{zones: make(map[Name]int, len(apexes))}
+	for i, apex := range apexes {
+		x.zones[apex] = i
+		x.lengths[len(apex)] = true
+	}
+	return x
+}
+
+func (x *apexIndex) find(name Name) (zone int, ok bool) {
+	for len(name) > 0 {
+		if x.lengths[len(name)] {
+			if i, ok := x.zones[name]; ok {
+				return i, true
+			}
+		}
+		if len(name) == 1 {
+			break
+		}
+		name = name[1+name[0]:]
+	}
+	return 0, false
 }
 
 func (z *zoneView) resolves(name Name) bool {

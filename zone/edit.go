@@ -60,6 +60,21 @@ func (e *zoneEditor) remove(name Name) {
 	e.nodes.set(name, n)
 }
 
+// replaceRRset puts the RRset in the place of that of its type, beside those of other types; an empty one only takes that
+// away.
+func (e *zoneEditor) replaceRRset(name Name, set RRset) {
+	n, _ := e.nodes.get(name)
+	was, there := n.rrset(set.Type)
+	switch {
+	case len(set.Data) > 0 && !(there && was.equal(set)):
+		e.put(name, n.with(set).rrsets)
+	case len(set.Data) == 0 && there && len(n.rrsets) == 1:
+		e.remove(name)
+	case len(set.Data) == 0 && there:
+		e.put(name, n.without(set.Type).rrsets)
+	}
+}
+
 func (e *zoneEditor) resolves(name Name) bool {
 	n, _ := e.nodes.get(name)
 	return n.resolves()

@@ -13,7 +13,8 @@ import (
 // methods are pure functions.
 type schema struct {
 	authority
-	apex Name
+	apex  Name
+	inner []Name // apexes below this one: names there are not in this zone
 }
 
 // authority is what the SOA and NS records of a zone say. The reverse zones have that of the first zone.

@@ -10,11 +10,12 @@ import (
 
 // Config is what a Store is made of.
 type Config struct {
-	Zones       []Name       // apexes; at least one, none twice
-	TTL         uint32       // of the records, in seconds
-	NegativeTTL uint32       // of negative answers, in seconds
-	NameServer  []netip.Addr // addresses of ns.dns.Z
-	Serial      uint32       // of the first view
+	Zones       []Name         // apexes; at least one, none twice; PTR records point into the first
+	Reverse     []netip.Prefix // ranges whose reverse names are ours; without any, those of the peers' addresses are
+	TTL         uint32         // of the records, in seconds
+	NegativeTTL uint32         // of negative answers, in seconds
+	NameServer  []netip.Addr   // addresses of ns.dns.Z
+	Serial      uint32         // of the first view
 }
 
 // Store owns the zones. Writers take turns; readers take no lock.
@@ -23,7 +24,7 @@ type Store struct {
 
 	mu       sync.Mutex                     // guards what follows; held while a view is made
 	services map[serviceKey]map[string]bool // the objects that speak of a service
-	pods     map[podKey]int                 // how many peers of a namespace have an address
+	addrs    map[netip.Addr][]*Peer         // the peers that have an address, in objects
 	targets  map[Name]map[serviceKey]int    // how many peers of a service have this SRV target of their own, in a zone
 	changed  chan struct{}                  // closed, and replaced, after a view was published
 
@@ -31,11 +32,6 @@ type Store struct {
 }
 
 type serviceKey struct{ namespace, service string }
-
-type podKey struct {
-	namespace string
-	addr      netip.Addr
-}
 
 // object is what one object says now, in the form in which the zone took it.
 type object struct {
@@ -46,22 +42,31 @@ type object struct {
 
 // NewStore returns a Store whose zones are not synced yet: until the first Apply every name in them is NotSynced.
 // It fails with ErrName if an apex leaves no room for the names of the zone itself.
+//
+// A reverse range becomes one zone for each label that it covers, as 78.10.in-addr.arpa and 79.10.in-addr.arpa for
+// 10.78.0.0/15. Ranges may overlap: a reverse zone inside another is left out. Without ranges, the reverse name of each
+// peer's address is the apex of its own zone, and every other is OutOfZone.
 func NewStore(c Config) (*Store, error) {
 	if len(c.Zones) == 0 {
 		return nil, errors.New("no zone")
 	}
 	s := &Store{
 		services: map[serviceKey]map[string]bool{},
-		pods:     map[podKey]int{},
+		addrs:    map[netip.Addr][]*Peer{},
 		targets:  map[Name]map[serviceKey]int{},
 		changed:  make(chan struct{}),
 	}
+	reverse, err := reverseApexes(c.Reverse)
+	if err != nil {
+		return nil, err
+	}
 	view := &View{
-		apexes: newApexIndex(c.Zones), objects: newShards[string, *object](), excludedAt: newShards[Name, []*Exclusion](),
+		apexes:  newApexIndex(c.Zones, reverse),
+		objects: newShards[string, *object](), excludedAt: newShards[Name, []*Exclusion](),
 	}
 	for i, apex := range c.Zones {
 		if view.apexes.zones[apex] != i {
-			return nil, fmt.Errorf("zone %s is given twice", apex)
+			return nil, fmt.Errorf("zone %s is given twice, or is that of a reverse range too", apex)
 		}
 		schema, err := newSchema(apex, c.TTL, c.NegativeTTL)
 		if err != nil {
@@ -69,6 +74,18 @@ func NewStore(c Config) (*Store, error) {
 		}
 		s.schemas = append(s.schemas, schema)
 		view.zones = append(view.zones, newZone(apex, c.Serial, schema.authority, schema.fixed(c.NameServer)))
+	}
+	first := &s.schemas[0]
+	for _, apex := range c.Zones[1:] {
+		if apex.In(first.apex) {
+			first.inner = append(first.inner, apex)
+		}
+	}
+	for _, apex := range reverse {
+		view.zones = append(view.zones, newZone(apex, c.Serial, first.authority, recordSet{apex: {first.ns()}}))
+	}
+	if len(reverse) == 0 {
+		view.addresses = newAddressZones(c.Serial, first.authority, newShards[Name, RRset]())
 	}
 	s.current.Store(view)
 	return s, nil

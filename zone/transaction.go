@@ -1,6 +1,10 @@
 package zone
 
-import "slices"
+import (
+	"iter"
+	"net/netip"
+	"slices"
+)
 
 // transaction gathers what a batch of changes touches, so that each service and each address is made anew once.
 type transaction struct {
@@ -9,14 +13,14 @@ type transaction struct {
 	objects  *shardsEditor[string, *object]
 	excluded int
 	index    *shardsEditor[Name, []*Exclusion]
-	services map[serviceKey][]Peer // touched, with their peers before
-	pods     map[podKey]bool       // touched, with whether they were there before
+	services map[serviceKey][]Peer  // touched, with their peers before
+	addrs    map[netip.Addr][]*Peer // touched, with the peers that had them before
 }
 
 func (s *Store) begin(before *View) *transaction {
 	return &transaction{
 		Store: s, before: before, objects: before.objects.edit(), excluded: before.excluded, index: before.excludedAt.edit(),
-		services: map[serviceKey][]Peer{}, pods: map[podKey]bool{},
+		services: map[serviceKey][]Peer{}, addrs: map[netip.Addr][]*Peer{},
 	}
 }
 
@@ -75,9 +79,8 @@ func (t *transaction) touch(peers []Peer) {
 			}
 		}
 		for _, addr := range p.Addrs {
-			key := podKey{p.Namespace, addr}
-			if _, ok := t.pods[key]; !ok {
-				t.pods[key] = t.Store.pods[key] > 0
+			if _, ok := t.addrs[addr]; !ok {
+				t.addrs[addr] = slices.Clone(t.Store.addrs[addr])
 			}
 		}
 	}
@@ -95,7 +98,7 @@ func (t *transaction) enter(name string, peers []Peer) {
 			t.countTarget(p.Target, key, 1)
 		}
 		for _, addr := range p.Addrs {
-			t.Store.pods[podKey{p.Namespace, addr}]++
+			t.Store.addrs[addr] = append(t.Store.addrs[addr], p)
 		}
 	}
 }
@@ -111,12 +114,20 @@ func (t *transaction) leave(name string, peers []Peer) {
 			t.countTarget(p.Target, key, -1)
 		}
 		for _, addr := range p.Addrs {
-			pod := podKey{p.Namespace, addr}
-			if t.Store.pods[pod]--; t.Store.pods[pod] == 0 {
-				delete(t.Store.pods, pod)
+			if rest := without(t.Store.addrs[addr], p); len(rest) > 0 {
+				t.Store.addrs[addr] = rest
+			} else {
+				delete(t.Store.addrs, addr)
 			}
 		}
 	}
+}
+
+// without takes one pointer to the peer out of the list, in place and without keeping its order.
+func without(peers []*Peer, p *Peer) []*Peer {
+	i, last := slices.Index(peers, p), len(peers)-1
+	peers[i], peers[last] = peers[last], nil
+	return peers[:last]
 }
 
 // peersOf returns the peers of a service: the union over all objects.
@@ -153,23 +164,27 @@ func (t *transaction) countTarget(target Name, key serviceKey, n int) {
 }
 
 func (t *transaction) view() *View {
-	view := &View{apexes: t.before.apexes, synced: true, objects: t.objects.done(), excluded: t.excluded, excludedAt: t.index.done()}
-	for i, schema := range t.schemas {
-		view.zones = append(view.zones, t.zone(t.before.zones[i], schema, view.objects))
+	view := &View{
+		zones: slices.Clone(t.before.zones), apexes: t.before.apexes, addresses: t.before.addresses, synced: true,
+		objects: t.objects.done(), excluded: t.excluded, excludedAt: t.index.done(),
 	}
+	for i, schema := range t.schemas {
+		view.zones[i] = t.zone(t.before.zones[i], schema, view.objects)
+	}
+	t.reverse(view)
 	return view
 }
 
 // zone makes the next state of one zone.
 func (t *transaction) zone(before *zoneView, s schema, objects shards[string, *object]) *zoneView {
 	edit := editZone(before, s.authority)
-	for key, was := range t.pods {
-		records := s.ofAddress(key.namespace, key.addr)
-		switch is := t.Store.pods[key] > 0; {
-		case was && !is:
-			edit.replace(records, nil)
-		case !was && is:
-			edit.replace(nil, records)
+	for addr, was := range t.addrs {
+		is := t.Store.addrs[addr]
+		for namespace := range namespacesOnlyIn(was, is) {
+			edit.replace(s.ofAddress(namespace, addr), nil)
+		}
+		for namespace := range namespacesOnlyIn(is, was) {
+			edit.replace(nil, s.ofAddress(namespace, addr))
 		}
 	}
 	// Addresses first: whether a name resolves must be known before an SRV record points to it. A service whose
@@ -193,4 +208,48 @@ func (t *transaction) zone(before *zoneView, s schema, objects shards[string, *o
 		edit.replace(nil, s.ofService(key.namespace, key.service, t.peersOf(key, objects), edit.resolves))
 	}
 	return edit.done()
+}
+
+// namespacesOnlyIn iterates over the namespaces of the peers in a of which no peer is in b, each once.
+func namespacesOnlyIn(a, b []*Peer) iter.Seq[string] {
+	in := func(peers []*Peer, namespace string) bool {
+		return slices.ContainsFunc(peers, func(p *Peer) bool { return p.Namespace == namespace })
+	}
+	return func(yield func(string) bool) {
+		for i, p := range a {
+			if !in(b, p.Namespace) && !in(a[:i], p.Namespace) && !yield(p.Namespace) {
+				return
+			}
+		}
+	}
+}
+
+// reverse points the reverse names of the touched addresses to the names that these have now. A reverse zone without such
+// an address stays as it is.
+func (t *transaction) reverse(view *View) {
+	first := t.schemas[0]
+	ptrs := map[Name]RRset{}
+	for addr, peers := range t.addrs {
+		if was, is := first.pointee(addr, peers), first.pointee(addr, t.Store.addrs[addr]); was != is {
+			ptrs[reverseName(addr)] = first.ptr(addr, is)
+		}
+	}
+	if view.addresses != nil {
+		view.addresses = view.addresses.replace(ptrs, first.authority)
+		return
+	}
+	edits := map[int]*zoneEditor{} // by index in View.zones
+	for name, ptr := range ptrs {
+		i, ok := view.apexes.find(name)
+		if !ok || i < view.apexes.forward {
+			continue // in no range; or in one of Config.Zones, which is deeper
+		}
+		if edits[i] == nil {
+			edits[i] = editZone(view.zones[i], first.authority)
+		}
+		edits[i].replaceRRset(name, ptr)
+	}
+	for i, edit := range edits {
+		view.zones[i] = edit.done()
+	}
 }

@@ -26,8 +26,8 @@ const (
 	hostName                // H.S.N.svc.Z
 )
 
-// pointee chooses among the names that peers give to an address: the best kind, of that the first in canonical order.
-// Whoever asks for the name's address gets that address, among others it may be.
+// pointee chooses among the names that peers give to an address: the best kind, and of that the first in canonical order.
+// Each of them resolves to the address. A peer's Target is not among them, since its addresses may be another's.
 func (s schema) pointee(addr netip.Addr, peers []*Peer) pointee {
 	var best pointee
 	for _, peer := range peers {
@@ -44,11 +44,11 @@ func (s schema) pointee(addr netip.Addr, peers []*Peer) pointee {
 func (p *Peer) pointees() iter.Seq[pointee] {
 	return func(yield func(pointee) bool) {
 		namespace, service, hostname := strings.ToLower(p.Namespace), strings.ToLower(p.Service), strings.ToLower(p.Hostname)
-		switch {
-		case service == "":
-		case hostname != "" && !yield(pointee{hostName, namespace, service, hostname}):
-			return
-		case hostname == "" && !yield(pointee{addressName, namespace, service, ""}):
+		kind := hostName
+		if hostname == "" {
+			kind = addressName
+		}
+		if service != "" && !yield(pointee{kind, namespace, service, hostname}) {
 			return
 		}
 		yield(pointee{kind: podName, namespace: namespace})

@@ -45,7 +45,8 @@ type object struct {
 //
 // A reverse range becomes one zone for each label that it covers, as 78.10.in-addr.arpa and 79.10.in-addr.arpa for
 // 10.78.0.0/15. Ranges may overlap: a reverse zone inside another is left out. Without ranges, the reverse name of each
-// peer's address is the apex of its own zone, and every other is OutOfZone.
+// peer's address is the apex of its own zone, and every other name is OutOfZone, those below it too; until the first
+// Apply the reverse name of any address is NotSynced.
 func NewStore(c Config) (*Store, error) {
 	if len(c.Zones) == 0 {
 		return nil, errors.New("no zone")

@@ -51,8 +51,8 @@ func TestThePTRPointsToTheBestName(t *testing.T) {
 		{"a hostname needs a service", []Peer{peerAt("", "web-0", addr)}, "192-0-2-1.shop.pod.peers.test."},
 		{
 			"canonical order of hostnames",
-			[]Peer{peerAt("web", "web-10", addr), peerAt("web", "Web-1", addr), peerAt("web", "x", addr)},
-			"web-1.web.shop.svc.peers.test.",
+			[]Peer{peerAt("web", "web-10", addr), peerAt("web", "Web-2", addr), peerAt("web", "x", addr)},
+			"web-10.web.shop.svc.peers.test.",
 		},
 		{
 			"services weigh more than hostnames",
@@ -91,6 +91,7 @@ func TestThePTRMovesWithItsPeer(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			store := newReverseStore(t, ranges, "peers.test.")
 			a, b := peerAt("web", "web-0", "192.0.2.1"), peerAt("web", "web-1", "192.0.2.1", "192.0.2.2")
+			others := uint32(0)
 			renamed := peerAt("web", "web-2", "192.0.2.1")
 			spelled := peerAt("web", "192-0-2-1", "192.0.2.1")
 			for _, step := range []struct {
@@ -116,7 +117,13 @@ func TestThePTRMovesWithItsPeer(t *testing.T) {
 					t.Errorf("%v: got %s, want %s", step.change, got, step.want)
 				}
 				if ranges == nil {
-					// The zones of addresses share a serial, which 203.0.113.1 moves too.
+					// One serial for all addresses: 203.0.113.1 moves it too.
+					if step.change.Object == "d" {
+						others++
+					}
+					if got := store.View().addresses.serial; got != step.serial+others {
+						t.Errorf("%v: got serial %d, want %d", step.change, got, step.serial+others)
+					}
 					continue
 				}
 				if got := serialOf(t, store, "1.2.0.192.in-addr.arpa."); got != step.serial {

@@ -177,6 +177,23 @@ func TestAPeerWhoseNamesAreTooLongKeepsWhatFits(t *testing.T) {
 	}
 }
 
+// One zone has no room for the service, the other none for the pod either: then the peer is in neither.
+func TestAPeerIsTheSameInAllZones(t *testing.T) {
+	short, long := strings.Repeat("a.", 40)+"test.", strings.Repeat("b.", 90)+"test."
+	for _, zones := range [][]string{{short, long}, {long, short}} {
+		store := newTestStore(t, zones...)
+		p := peerAt(strings.Repeat("s", 63), strings.Repeat("h", 63), "192.0.2.1")
+		p.Namespace = strings.Repeat("n", 63)
+		store.Apply(Change{Object: "a", Peers: []Peer{p}})
+		if got := outcome(t, store, "192-0-2-1."+p.Namespace+".pod."+short, dns.TypeA); got != NXDomain {
+			t.Errorf("pod name in the short zone: got %v, want NXDOMAIN", got)
+		}
+		if got := store.View().Excluded(); len(got) != 1 || got[0].Service != p.Service {
+			t.Errorf("excluded: got %v, want the peer once and whole", got)
+		}
+	}
+}
+
 func TestTheDeepestZoneAnswers(t *testing.T) {
 	for _, zones := range [][]string{
 		{"test.", "peers.test.", "zone.2.0.192.in-addr.arpa."}, {"zone.2.0.192.in-addr.arpa.", "peers.test.", "test."},

@@ -66,7 +66,7 @@ func (e *zoneEditor) replaceRRset(name Name, set RRset) {
 	n, _ := e.nodes.get(name)
 	was, there := n.rrset(set.Type)
 	switch {
-	case len(set.Data) > 0 && !(there && was.equal(set)):
+	case len(set.Data) > 0 && (!there || !was.equal(set)):
 		e.put(name, n.with(set).rrsets)
 	case len(set.Data) == 0 && there && len(n.rrsets) == 1:
 		e.remove(name)

@@ -58,7 +58,7 @@ func TestLookupEqualsOracle(t *testing.T) {
 
 func compareRandomly(t *testing.T, ranges, zones []string) {
 	const apex = "peers.test."
-	for seed := range uint64(5) {
+	for seed := range uint64(3) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		store := newReverseStore(t, ranges, apex)
 		objects := map[string][]Peer{}

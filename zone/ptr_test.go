@@ -157,7 +157,7 @@ func TestPTRRecordsAreForwardConfirmed(t *testing.T) {
 		for mode, reverse := range reverseModes {
 			random := rand.New(rand.NewPCG(3, 3))
 			store := newReverseStore(t, reverse.ranges, zones...)
-			for step := range 200 {
+			for step := range 80 {
 				store.Apply(Change{Object: string(rune('a' + random.IntN(8))), Peers: randomPeers(random)})
 				view := store.View()
 				for _, addr := range allAddrs() {

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Exclusions are indexed by the names that would exist but for them, without the apex: all zones have the same.
+// Exclusions are indexed by the names that would exist but for them, without the apex: all zones have the same. Reverse
+// names are there whole, and behind an octet that begins no other name.
 type exclusionIndex = shards[Name, []*Exclusion]
 
 // String says what is excluded and why, as "pod shop/web-0 excluded: terminating".
@@ -40,6 +41,7 @@ func (e *Exclusion) names() []Name {
 	}
 	for _, addr := range e.Addrs {
 		add(Root, "pod", e.Namespace, AddressLabel(addr))
+		names = append(names, reverseKey(reverseName(addr)))
 	}
 	if e.Service == "" {
 		return names
@@ -64,6 +66,8 @@ func (e *Exclusion) names() []Name {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+func reverseKey(name Name) Name { return Root + name }
 
 // index puts the exclusions into the index, each name's in canonical order; unindex takes them out.
 func index(e *shardsEditor[Name, []*Exclusion], excluded []Exclusion) {
@@ -100,14 +104,21 @@ func comparePointers(a, b *Exclusion) int { return a.compare(*b) }
 
 // ExcludedAt returns what would make the name exist but is left out, in canonical order. The list is the view's own.
 func (v *View) ExcludedAt(name Name) []*Exclusion {
-	z := v.zoneOf(name)
-	if z == nil || len(name) == len(z.apex) {
+	i, ok := v.apexes.find(name)
+	if !ok {
 		return nil
 	}
-	if canonical, ok := z.canonicalPodName(name); ok {
-		name = canonical
+	key := reverseKey(name)
+	if z := v.zones[i]; i < v.apexes.forward {
+		if len(name) == len(z.apex) {
+			return nil
+		}
+		if canonical, ok := z.canonicalPodName(name); ok {
+			name = canonical
+		}
+		key = name[:len(name)-len(z.apex)] + Root
 	}
-	at, _ := v.excludedAt.get(name[:len(name)-len(z.apex)] + Root)
+	at, _ := v.excludedAt.get(key)
 	return at
 }
 

@@ -9,10 +9,10 @@ import (
 )
 
 // WriteMaster writes the zone with the given apex as a master file (RFC 1035 §5), the SOA first, then in canonical
-// order (RFC 4034 §6.1). An apex of no zone writes nothing. Its errors are the writer's.
+// order (RFC 4034 §6.1). An apex that Zones does not list writes nothing. Its errors are the writer's.
 func (v *View) WriteMaster(w io.Writer, apex Name) error {
-	i := slices.IndexFunc(v.zones, func(z *zoneView) bool { return z.apex == apex })
-	if i < 0 {
+	i, ok := v.apexes.zones[apex]
+	if !ok {
 		return nil
 	}
 	z := v.zones[i]

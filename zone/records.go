@@ -12,9 +12,15 @@ import (
 // schema makes records of peers: the only place that knows owner names, weights and TTLs. It is a value and its
 // methods are pure functions.
 type schema struct {
-	apex        Name
-	ttl         uint32
-	negativeTTL uint32
+	authority
+	apex  Name
+	inner []Name // apexes below this one: names there are not in this zone
+}
+
+// authority is what the SOA and NS records of a zone say. The reverse zones have that of the first zone.
+type authority struct {
+	nameServer, mailbox Name
+	ttl, negativeTTL    uint32 // seconds
 }
 
 // recordSet is RRsets by owner name, each name's sorted by type.
@@ -28,17 +34,16 @@ const (
 
 // fixed returns what the zone holds without any peer, but for the SOA.
 func (s schema) fixed(nameServer []netip.Addr) recordSet {
-	nsName := mustChild(mustChild(s.apex, "dns"), "ns")
 	set := recordSet{
-		s.apex:                           {newRRset(dns.TypeNS, s.ttl, string(nsName))},
+		s.apex:                           {s.ns()},
 		mustChild(s.apex, "dns-version"): {newRRset(dns.TypeTXT, versionTTL, textData(dnsVersion))},
 		// Without an address the name is there all the same, so that nobody is told that it does not exist.
-		nsName: {},
+		s.nameServer: {},
 	}
 	if len(nameServer) > 0 {
 		var host draft
 		host.addAddrs(nameServer)
-		set[nsName] = host.rrsets(s.ttl)
+		set[s.nameServer] = host.rrsets(s.ttl)
 	}
 	return set
 }
@@ -261,7 +266,18 @@ func newSchema(apex Name, ttl, negativeTTL uint32) (schema, error) {
 			return schema{}, fmt.Errorf("zone %s: %w", apex, err)
 		}
 	}
-	return schema{apex: apex, ttl: ttl, negativeTTL: negativeTTL}, nil
+	nameServer, mailbox := mustChild(mustChild(apex, "dns"), "ns"), mustChild(apex, "hostmaster")
+	return schema{authority: authority{nameServer, mailbox, ttl, negativeTTL}, apex: apex}, nil
+}
+
+func (a authority) ns() RRset { return newRRset(dns.TypeNS, a.ttl, string(a.nameServer)) }
+
+// soa returns the SOA RRset, and the same for the authority section of negative answers (RFC 2308 §3).
+func (a authority) soa(serial uint32) (soa, negative RRset) {
+	soa = soaRRset(a.nameServer, a.mailbox, serial, a.ttl, a.negativeTTL)
+	negative = soa
+	negative.TTL = a.negativeTTL
+	return soa, negative
 }
 
 func (r recordSet) equalAt(name Name, other []RRset) bool {

@@ -72,8 +72,8 @@ func srvRRset(ttl uint32, endpoints []srvEndpoint) RRset {
 }
 
 // soaRRset makes the SOA of a zone (RFC 1035 §3.3.13).
-func soaRRset(apex Name, serial, ttl, negativeTTL uint32) RRset {
-	rdata := []byte(mustChild(mustChild(apex, "dns"), "ns") + mustChild(apex, "hostmaster"))
+func soaRRset(nameServer, mailbox Name, serial, ttl, negativeTTL uint32) RRset {
+	rdata := []byte(nameServer + mailbox)
 	for _, v := range [...]uint32{serial, soaRefresh, soaRetry, soaExpire, negativeTTL} {
 		rdata = binary.BigEndian.AppendUint32(rdata, v)
 	}

@@ -177,15 +177,49 @@ func TestAPeerWhoseNamesAreTooLongKeepsWhatFits(t *testing.T) {
 	}
 }
 
+// One zone has no room for the service, the other none for the pod either: then the peer is in neither.
+func TestAPeerIsTheSameInAllZones(t *testing.T) {
+	short, long := strings.Repeat("a.", 40)+"test.", strings.Repeat("b.", 90)+"test."
+	for _, zones := range [][]string{{short, long}, {long, short}} {
+		store := newTestStore(t, zones...)
+		p := peerAt(strings.Repeat("s", 63), strings.Repeat("h", 63), "192.0.2.1")
+		p.Namespace = strings.Repeat("n", 63)
+		store.Apply(Change{Object: "a", Peers: []Peer{p}})
+		if got := outcome(t, store, "192-0-2-1."+p.Namespace+".pod."+short, dns.TypeA); got != NXDomain {
+			t.Errorf("pod name in the short zone: got %v, want NXDOMAIN", got)
+		}
+		if got := store.View().Excluded(); len(got) != 1 || got[0].Service != p.Service {
+			t.Errorf("excluded: got %v, want the peer once and whole", got)
+		}
+	}
+}
+
 func TestTheDeepestZoneAnswers(t *testing.T) {
-	store := newTestStore(t, "test.", "peers.test.")
-	store.Apply(Change{Object: "a", Peers: []Peer{peerAt("web", "", "192.0.2.1")}})
-	for name, want := range map[string]string{
-		"web.shop.svc.peers.test.": "peers.test.", "web.shop.svc.test.": "test.", "peers.test.": "peers.test.",
+	for _, zones := range [][]string{
+		{"test.", "peers.test.", "zone.2.0.192.in-addr.arpa."}, {"zone.2.0.192.in-addr.arpa.", "peers.test.", "test."},
 	} {
-		result := store.View().Lookup(mustName(t, name), dns.TypeANY)
-		if result.Outcome != Success || result.Zone.String() != want {
-			t.Errorf("%s: got %v from %s, want success from %s", name, result.Outcome, result.Zone, want)
+		store := newReverseStore(t, []string{"192.0.2.0/24"}, zones...)
+		store.Apply(Change{Object: "a", Peers: []Peer{peerAt("web", "", "192.0.2.1")}})
+		for name, want := range map[string]string{
+			"web.shop.svc.peers.test.": "peers.test.", "web.shop.svc.test.": "test.", "peers.test.": "peers.test.",
+			"1.2.0.192.in-addr.arpa.": "2.0.192.in-addr.arpa.", "web.shop.svc.zone.2.0.192.in-addr.arpa.": "zone.2.0.192.in-addr.arpa.",
+		} {
+			result := store.View().Lookup(mustName(t, name), dns.TypeANY)
+			if result.Outcome != Success || result.Zone.String() != want {
+				t.Errorf("%v: %s: got %v from %s, want success from %s", zones, name, result.Outcome, result.Zone, want)
+			}
+		}
+	}
+}
+
+// A range that lies in a zone given by name: the reverse zone is the deeper one. The other way round, no PTR record goes
+// into a zone that is not a reverse zone.
+func TestReverseZonesBesideZonesOfTheSameTree(t *testing.T) {
+	for zone, want := range map[string]Outcome{"in-addr.arpa.": Success, "1.2.0.192.in-addr.arpa.": NoData} {
+		store := newReverseStore(t, []string{"192.0.2.0/24"}, zone)
+		store.Apply(Change{Object: "a", Peers: []Peer{peerAt("web", "", "192.0.2.1")}})
+		if got := outcome(t, store, "1.2.0.192.in-addr.arpa.", dns.TypePTR); got != want {
+			t.Errorf("beside %s: got %v, want %v", zone, got, want)
 		}
 	}
 }
@@ -208,6 +242,14 @@ func TestNewStoreRefuses(t *testing.T) {
 		for _, z := range zones {
 			c.Zones = append(c.Zones, mustName(t, z))
 		}
+		if _, err := NewStore(c); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	for name, p := range map[string]netip.Prefix{
+		"a zone that a range has too": netip.MustParsePrefix("192.0.2.0/24"), "no range": {},
+	} {
+		c := Config{Zones: []Name{mustName(t, "2.0.192.in-addr.arpa.")}, Reverse: []netip.Prefix{p}}
 		if _, err := NewStore(c); err == nil {
 			t.Errorf("%s: no error", name)
 		}

@@ -14,7 +14,7 @@ type Outcome uint8
 // The outcomes of a lookup.
 const (
 	OutOfZone Outcome = iota // in no zone of ours: REFUSED
-	NotSynced                // in a zone of ours, which nobody has filled yet: SERVFAIL, never NXDOMAIN
+	NotSynced                // in a zone that is ours, or may be, and that nobody has filled yet: SERVFAIL, never NXDOMAIN
 	NXDomain                 // neither the name nor any name below it exists (RFC 8020)
 	NoData                   // the name exists, or one below it, but not the type (RFC 2308 §2.2)
 	Success
@@ -46,9 +46,11 @@ type Result struct {
 
 // View is one state of all zones. It never changes, so that one reply made from one View cannot mix two states.
 type View struct {
-	zones   []*zoneView // the deepest apex first
-	synced  bool
-	objects shards[string, *object]
+	zones     []*zoneView   // those of Config.Zones in that order, then the reverse zones in canonical order
+	apexes    *apexIndex    // of zones
+	addresses *addressZones // nil with reverse ranges
+	synced    bool
+	objects   shards[string, *object]
 
 	excluded   int // in all
 	excludedAt exclusionIndex
@@ -86,9 +88,14 @@ func (n node) resolves() bool {
 
 // with returns the node with one RRset put in the place of that of its type.
 func (n node) with(set RRset) node {
-	n.rrsets = slices.DeleteFunc(slices.Clone(n.rrsets), func(s RRset) bool { return s.Type == set.Type })
+	n = n.without(set.Type)
 	n.rrsets = append(n.rrsets, set)
 	slices.SortFunc(n.rrsets, func(a, b RRset) int { return cmp.Compare(a.Type, b.Type) })
+	return n
+}
+
+func (n node) without(rrtype uint16) node {
+	n.rrsets = slices.DeleteFunc(slices.Clone(n.rrsets), func(s RRset) bool { return s.Type == rrtype })
 	return n
 }
 
@@ -101,7 +108,7 @@ func (v *View) Lookup(name Name, rrtype uint16) Result {
 	z := v.zoneOf(name)
 	switch {
 	case z == nil:
-		return Result{Outcome: OutOfZone}
+		return v.addresses.lookup(name, rrtype, v.synced)
 	case !v.synced:
 		return Result{Outcome: NotSynced, Zone: z.apex}
 	}
@@ -122,12 +129,41 @@ func (v *View) Lookup(name Name, rrtype uint16) Result {
 
 // zoneOf returns the deepest zone that the name is in.
 func (v *View) zoneOf(name Name) *zoneView {
-	for _, z := range v.zones {
-		if name.In(z.apex) {
-			return z
-		}
+	if i, ok := v.apexes.find(name); ok {
+		return v.zones[i]
 	}
 	return nil
+}
+
+// apexIndex finds the zone of a name. It is the same in all views of a store.
+type apexIndex struct {
+	zones   map[Name]int      // index in View.zones by apex
+	forward int               // index of the first reverse zone
+	lengths [maxName + 1]bool // those of the apexes, in octets: most endings of a name need no look in the map
+}
+
+func newApexIndex(forward, reverse []Name) *apexIndex {
+	x := &apexIndex{zones: make(map[Name]int, len(forward)+len(reverse)), forward: len(forward)}
+	for i, apex := range slices.Concat(forward, reverse) {
+		x.zones[apex] = i
+		x.lengths[len(apex)] = true
+	}
+	return x
+}
+
+func (x *apexIndex) find(name Name) (zone int, ok bool) {
+	for len(name) > 0 {
+		if x.lengths[len(name)] {
+			if i, ok := x.zones[name]; ok {
+				return i, true
+			}
+		}
+		if len(name) == 1 {
+			break
+		}
+		name = name[1+name[0]:]
+	}
+	return 0, false
 }
 
 func (z *zoneView) resolves(name Name) bool {
@@ -192,7 +228,8 @@ func (v *View) Warnings() []string {
 	return warnings
 }
 
-// Zones returns the apexes of all zones in canonical order.
+// Zones returns the apexes of all zones in canonical order, the reverse zones too. Without reverse ranges the names of
+// addresses, each its own zone, are not among them.
 func (v *View) Zones() []Name {
 	apexes := make([]Name, 0, len(v.zones))
 	for _, z := range v.zones {

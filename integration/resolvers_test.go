@@ -53,6 +53,9 @@ remote-control:
 stub-zone:
 	name: peers.test
 	stub-addr: 127.0.0.1@%[3]s
+stub-zone:
+	name: 198.in-addr.arpa
+	stub-addr: 127.0.0.1@%[3]s
 `, port, dir, upstream), 0o600))
 	return run(t, "unbound", "127.0.0.1:"+port, tool(t, "unbound", "unbound"), "-d", "-p", "-c", config)
 }
@@ -76,6 +79,7 @@ options {
 };
 controls { };
 zone "peers.test" { type forward; forward only; forwarders { 127.0.0.1 port %[3]s; }; };
+zone "198.in-addr.arpa" { type forward; forward only; forwarders { 127.0.0.1 port %[3]s; }; };
 `, port, dir, upstream), 0o600))
 	return run(t, "named", "127.0.0.1:"+port, tool(t, "named", "bind9"), "-g", "-c", config)
 }
@@ -86,7 +90,7 @@ func TestResolversInFrontAndTheirCaches(t *testing.T) {
 	for name, forwarder := range map[string]func(*testing.T, string) program{"unbound": startUnbound, "BIND": startBIND} {
 		t.Run(name, func(t *testing.T) {
 			path := manifest(t, 3, "web")
-			p := start(t, "--manifests="+path, "--zone=peers.test", "--negative-ttl=1s")
+			p := start(t, "--manifests="+path, "--zone=peers.test", "--reverse=198.0.0.0/8", "--negative-ttl=1s")
 			p.awaitLog(t, "zones synced")
 			front := forwarder(t, p.port)
 			awaitAnswer(t, front.addr, "peers.test.")
@@ -104,6 +108,10 @@ func TestResolversInFrontAndTheirCaches(t *testing.T) {
 			// An empty non-terminal first: who takes it for NXDOMAIN denies the names below.
 			expect(t, ask("_tcp."+web, "SRV"), "status: NOERROR", "ANSWER: 0, AUTHORITY: 1")
 			expect(t, ask("_http._tcp."+web, "SRV"), "ANSWER: 3", `SRV\s+0 33 8080 web-1\.web\.shop\.svc\.peers\.test\.`)
+			// So with reverse names, whose tree is deep: each peer is found by its address and by its name.
+			expect(t, ask("100.198.in-addr.arpa.", "PTR"), "status: NOERROR", "ANSWER: 0, AUTHORITY: 1")
+			expect(t, ask("-x", v4Of("web", 1)[0]), `PTR\s+web-1\.web\.shop\.svc\.peers\.test\.`)
+			expect(t, ask("-x", "198.100.100.99"), "status: NXDOMAIN")
 			// NODATA of one type, and then the others.
 			expect(t, ask(web, "AAAA"), "status: NOERROR", "ANSWER: 0, AUTHORITY: 1", `SOA\s`)
 			expect(t, ask(web, "TXT"), "status: NOERROR", "ANSWER: 0, AUTHORITY: 1", `SOA\s`)

@@ -8,12 +8,11 @@ import (
 )
 
 // The oracle answers from a flat list of records as text, by searching all of it (RFC 1034 §4.3.2 without
-// delegations and wildcards). It makes the records of DESIGN's table with string handling of its own and shares no
+// delegations and wildcards). It makes the records of README's table with string handling of its own and shares no
 // code with what it tests.
 type oracle struct {
 	apex    string
 	zones   []string                       // apexes, this one and the reverse ones
-	single  map[string]bool                // zones of one name, with nothing below it
 	records map[string]map[string][]string // owner → type → RDATA as text
 }
 
@@ -30,7 +29,7 @@ func (o *oracle) add(owner, rrtype, data string) {
 func newOracle(apex string, reverse []string, peers []Peer) *oracle {
 	o := &oracle{
 		apex: apex, zones: append([]string{apex}, reverse...),
-		single: map[string]bool{}, records: map[string]map[string][]string{},
+		records: map[string]map[string][]string{},
 	}
 	for _, zone := range reverse {
 		o.add(zone, "NS", "ns.dns."+apex)
@@ -109,7 +108,7 @@ func (o *oracle) addReverse(each bool, peers []Peer) {
 	for addr, names := range names {
 		owner := reverseText(addr)
 		if each {
-			o.single[owner] = true
+			o.zones = append(o.zones, owner)
 			o.add(owner, "NS", "ns.dns."+o.apex)
 		}
 		if zone := o.zoneOf(owner); zone == "" {
@@ -141,9 +140,6 @@ func reverseText(addr netip.Addr) string {
 
 // zoneOf returns the longest apex that the name ends with.
 func (o *oracle) zoneOf(name string) string {
-	if o.single[name] {
-		return name
-	}
 	longest := ""
 	for _, zone := range o.zones {
 		if (name == zone || strings.HasSuffix(name, "."+zone)) && len(zone) > len(longest) {

@@ -131,7 +131,7 @@ func (z *addressZones) lookup(name Name, rrtype uint16, synced bool) Result {
 	case !synced && isReverseName(name):
 		return Result{Outcome: NotSynced, Zone: name}
 	case !found:
-		return Result{Outcome: OutOfZone}
+		return z.below(name)
 	}
 	switch rrtype {
 	case dns.TypePTR, dns.TypeANY: // RFC 8482 §4.1: one RRset is enough
@@ -142,6 +142,16 @@ func (z *addressZones) lookup(name Name, rrtype uint16, synced bool) Result {
 		return Result{Outcome: Success, Zone: name, RRset: z.ns}
 	}
 	return Result{Outcome: NoData, Zone: name, SOA: z.negative}
+}
+
+// below returns what there is at a name without records: nothing, in the zone of the address above it if there is one.
+func (z *addressZones) below(name Name) Result {
+	for above, ok := name.Parent(); ok; above, ok = above.Parent() {
+		if _, found := z.ptrs.get(above); found {
+			return Result{Outcome: NXDomain, Zone: above, SOA: z.negative}
+		}
+	}
+	return Result{Outcome: OutOfZone}
 }
 
 // replace puts each PTR RRset at its name; an empty one takes the name away.

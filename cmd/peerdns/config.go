@@ -25,6 +25,7 @@ type Config struct {
 	Listen           []netip.AddrPort // an invalid address is every address of the host
 	AdminListen      string           // address and port of the HTTP server, or adminOff
 	Zones            []zone.Name
+	Reverse          []netip.Prefix // of whose reverse names we are authoritative; none: the peers' own
 	AdvertiseAddress []netip.Addr
 	TTL              uint32         // seconds
 	NegativeTTL      uint32         // seconds
@@ -104,6 +105,8 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 		"(repeatable; default :53)", parseListen)
 	many(s, &c.Zones, "zone", "NAME", "zone to be authoritative for (repeatable; default $CLUSTER_DOMAIN, else "+
 		"cluster.local)", parseZone)
+	many(s, &c.Reverse, "reverse", "CIDR", "range whose reverse names we are authoritative for (repeatable; default: PTR of "+
+		"known peers only)", parsePrefix)
 	many(s, &c.AdvertiseAddress, "advertise-address", "IP", "address of the zone's name server, ns.dns.ZONE (repeatable; "+
 		"default $POD_IP, else a concrete --listen address)", parseAdvertised)
 	one(s, &c.TTL, "ttl", "DURATION", "5s", "TTL of the records, in whole seconds", parseTTL)

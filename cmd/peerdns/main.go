@@ -62,7 +62,7 @@ func run(signals <-chan os.Signal, args []string, getenv func(string) string, st
 	}
 	store, err := newStore(config)
 	if err != nil {
-		fmt.Fprintf(stderr, "--zone: %v\n", err)
+		fmt.Fprintf(stderr, "--zone, --reverse: %v\n", err)
 		return exitUsage
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -143,7 +143,7 @@ func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 
 func newStore(c *Config) (*zone.Store, error) {
 	return zone.NewStore(zone.Config{
-		Zones: c.Zones, TTL: c.TTL, NegativeTTL: c.NegativeTTL,
+		Zones: c.Zones, Reverse: c.Reverse, TTL: c.TTL, NegativeTTL: c.NegativeTTL,
 		NameServer: c.AdvertiseAddress, Serial: uint32(time.Now().Unix()),
 	})
 }

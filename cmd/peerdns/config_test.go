@@ -258,7 +258,7 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 func TestFlagsOfTheDocumentsExist(t *testing.T) {
 	s := &settings{}
 	new(Config).bind(s, newPeerSet("", ""))
-	for _, document := range []string{"../../README.md", "../../docs/moving-over.md", "../../docs/peer-sets.md"} {
+	for _, document := range []string{"../../README.md", "../../docs/moving-over.md", "../../docs/peer-sets.md", "../../docs/dns.md"} {
 		text, err := os.ReadFile(document)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ type proto uint8
 const (
 	udp proto = iota
 	tcp
+	tls
 )
 
 // messagePath answers any query. It is a value without state, and reply is a pure function.

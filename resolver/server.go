@@ -31,6 +31,13 @@ type Options struct {
 	// and the zero netip.Addr every address of both. Port 0 is a free port, the same for UDP and TCP.
 	Listen []netip.AddrPort
 
+	// ListenTLS has the addresses to answer on over TLS (RFC 7858), in the same form; TLS is needed with it.
+	ListenTLS []netip.AddrPort
+	TLS       TLSFiles
+
+	// Allow says who may ask; others are REFUSED. IPv4-mapped addresses count as IPv4. Empty: everyone.
+	Allow []netip.Prefix
+
 	// MaxUDPSize is the size of the largest reply over UDP, whatever the client would take, and what our OPT says:
 	// 512 to 65507 octets. 0 means DefaultMaxUDPSize.
 	MaxUDPSize int
@@ -50,27 +57,32 @@ const grace = syncWait + time.Second
 
 // Server answers questions on its sockets. Listen makes one.
 type Server struct {
-	path    messagePath
-	zones   Viewer
-	log     *slog.Logger
-	addrs   []netip.AddrPort
-	sockets []endpoint
+	path     messagePath
+	zones    Viewer
+	log      *slog.Logger
+	allow    allowList
+	addrs    []netip.AddrPort
+	tlsAddrs []netip.AddrPort
+	sockets  []endpoint
+	cert     *certificate // nil without TLS
 
 	stopping   chan struct{}  // closed when the server ends: nothing is read any more
 	work       sync.WaitGroup // loops, connections, waiting questions
-	udpWaiting waitingRoom
+	udpWaiting waitingRooms
 	tcpWaiting waitingRoom
 	streams    streams
 }
 
 // endpoint is one address with its sockets: those of UDP share the port, the kernel spreads the clients over them.
+// There are none of UDP where the connections speak TLS.
 type endpoint struct {
-	tcp net.Listener
-	udp []*udpSocket
+	tcp    net.Listener
+	stream proto // what its connections speak: tcp or tls
+	udp    []*udpSocket
 }
 
-// Listen opens all sockets, or none. Its error names the transport and the address; if they are in use it is
-// syscall.EADDRINUSE. From then on questions gather in the sockets' buffers until Serve answers them.
+// Listen opens all sockets, or none. Its error names the transport and the address, or the file of the certificate or
+// key; if an address is in use it is syscall.EADDRINUSE. From then on questions gather in the sockets' buffers until Serve answers them.
 func Listen(opts Options, zones Viewer) (*Server, error) {
 	if opts.MaxUDPSize == 0 {
 		opts.MaxUDPSize = DefaultMaxUDPSize
@@ -78,20 +90,41 @@ func Listen(opts Options, zones Viewer) (*Server, error) {
 	if opts.MaxUDPSize < dns.MinMsgSize || opts.MaxUDPSize > maxDatagram {
 		return nil, fmt.Errorf("UDP size %d: want %d to %d octets", opts.MaxUDPSize, dns.MinMsgSize, maxDatagram)
 	}
-	if len(opts.Listen) == 0 {
+	if len(opts.Listen)+len(opts.ListenTLS) == 0 {
 		return nil, errors.New("no address to listen on")
 	}
 	s := newServer(opts, zones)
-	for _, addr := range opts.Listen {
+	var err error
+	if s.allow, err = newAllowList(opts.Allow); err != nil {
+		return nil, err
+	}
+	if len(opts.ListenTLS) > 0 {
+		if s.cert, err = loadCertificate(opts.TLS, s.log); err != nil {
+			return nil, err
+		}
+	}
+	if s.addrs, err = s.openAll(opts.Listen, open); err == nil {
+		s.tlsAddrs, err = s.openAll(opts.ListenTLS, openTLS)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) openAll(
+	addrs []netip.AddrPort, open func(netip.AddrPort) (endpoint, netip.AddrPort, error),
+) (all []netip.AddrPort, err error) {
+	for _, addr := range addrs {
 		e, bound, err := open(addr)
 		if err != nil {
-			s.close()
 			return nil, err
 		}
 		s.sockets = append(s.sockets, e)
-		s.addrs = append(s.addrs, bound)
+		all = append(all, bound)
 	}
-	return s, nil
+	return all, nil
 }
 
 // newServer returns a Server without sockets.
@@ -104,7 +137,7 @@ func newServer(opts Options, zones Viewer) *Server {
 		zones:      zones,
 		log:        opts.Log,
 		stopping:   make(chan struct{}),
-		udpWaiting: make(waitingRoom, maxWaiting),
+		udpWaiting: waitingRooms{make(waitingRoom, maxWaiting)},
 		tcpWaiting: make(waitingRoom, maxWaiting),
 	}
 }
@@ -113,12 +146,18 @@ func newServer(opts Options, zones Viewer) *Server {
 // UDP and TCP.
 func (s *Server) Addrs() []netip.AddrPort { return slices.Clone(s.addrs) }
 
+// TLSAddrs returns the addresses in the order of Options.ListenTLS, with the ports that they really have.
+func (s *Server) TLSAddrs() []netip.AddrPort { return slices.Clone(s.tlsAddrs) }
+
 // Serve answers until the context ends; then it reads no more, finishes the replies in flight for up to 3 seconds,
 // closes every socket and returns nil. It must be called once, also by who does not want to serve any more, with a
 // context that has ended: nothing else closes the sockets.
 func (s *Server) Serve(ctx context.Context) error {
+	if s.cert != nil {
+		s.work.Go(func() { s.cert.follow(s.stopping) })
+	}
 	for _, e := range s.sockets {
-		s.work.Go(func() { s.serveTCP(e.tcp) })
+		s.work.Go(func() { s.serveStreams(e.tcp, e.stream) })
 		for _, socket := range e.udp {
 			s.work.Go(func() { s.serveUDP(socket) })
 		}
@@ -161,7 +200,7 @@ func (s *Server) close() {
 	for _, e := range s.sockets {
 		e.close()
 	}
-	s.streams.each(func(c *streamConn) { c.Close() })
+	s.streams.each(func(c *streamConn) { c.raw.Close() })
 }
 
 func (e endpoint) close() {

@@ -58,7 +58,7 @@ func (s *Server) serveUDP(socket *udpSocket) {
 		}
 		failures = 0
 		source := sourceControl(oob[:oobn])
-		s.answer(buf[:n], udp, s.udpWaiting, &s.work, func(reply []byte) {
+		s.answer(buf[:n], client.Addr(), udp, s.udpWaiting, &s.work, func(reply []byte) {
 			if _, _, err := socket.WriteMsgUDPAddrPort(reply, source, client); err != nil {
 				s.log.Debug("write", "proto", "udp", "client", client, "err", err)
 			}

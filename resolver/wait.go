@@ -2,27 +2,44 @@ package resolver
 
 import (
 	"bytes"
+	"net/netip"
 	"sync"
 	"time"
 
 	"peerdns/zone"
 )
 
-// syncWait is how long a question waits for the first sync before it is told SERVFAIL. One SERVFAIL is enough for
-// libcluster to let go of every node, whereas 3 seconds of silence do no harm (DESIGN §10, §11).
-const syncWait = 2 * time.Second
-
-// maxWaiting is how many questions of one transport wait at once. Each costs a goroutine and its own few octets.
-const maxWaiting = 1024
-
 // waitingRoom has a seat for each question that waits.
 type waitingRoom chan struct{}
 
+// waitingRooms are the rooms in which a question needs a seat, in the order in which it takes them.
+type waitingRooms []waitingRoom
+
+func (rooms waitingRooms) enter() {
+	for _, room := range rooms {
+		room <- struct{}{}
+	}
+}
+
+func (rooms waitingRooms) leave() {
+	for _, room := range rooms {
+		<-room
+	}
+}
+
 // answer sends the reply to a message, if there is one: at once, or, if it is too early, from another goroutine as
-// soon as the zones are synced. It blocks only while all seats of the room are taken: then its caller reads no more,
+// soon as the zones are synced. It blocks only while all seats of a room are taken: then its caller reads no more,
 // and further questions stay in the socket's buffer. The message is the caller's again when it returns. Waiting for
 // the group that was given waits for the replies.
-func (s *Server) answer(msg []byte, over proto, room waitingRoom, waiting *sync.WaitGroup, send func(reply []byte)) {
+func (s *Server) answer(
+	msg []byte, client netip.Addr, over proto, rooms waitingRooms, waiting *sync.WaitGroup, send func(reply []byte),
+) {
+	if !s.allow.has(client) {
+		if reply := s.path.prohibit(msg, over); reply != nil {
+			send(reply)
+		}
+		return
+	}
 	reply, final := s.path.reply(s.zones.View(), msg, over)
 	if final {
 		if reply != nil {
@@ -31,10 +48,10 @@ func (s *Server) answer(msg []byte, over proto, room waitingRoom, waiting *sync.
 		return
 	}
 	deadline := time.Now().Add(syncWait)
-	room <- struct{}{} // for syncWait at most: nobody keeps a seat for longer
+	rooms.enter() // nobody keeps a seat for longer than syncWait, and writeTimeout over a connection
 	msg = bytes.Clone(msg)
 	waiting.Go(func() {
-		defer func() { <-room }()
+		defer rooms.leave()
 		reply, _ := s.path.reply(s.awaitSync(deadline), msg, over)
 		send(reply)
 	})

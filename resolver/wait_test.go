@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,7 +28,7 @@ func newAsker(t *testing.T, zones Viewer) *asker {
 }
 
 func (a *asker) ask(name string) {
-	a.answer(packed(a.t, question(name, dns.TypeA)), udp, a.udpWaiting, &a.waiting, func(reply []byte) {
+	a.answer(packed(a.t, question(name, dns.TypeA)), netip.Addr{}, udp, a.udpWaiting, &a.waiting, func(reply []byte) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.replies = append(a.replies, dns.RcodeToString[int(reply[3]&0xF)]+" after "+time.Since(a.start).String())

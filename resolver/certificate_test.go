@@ -99,7 +99,7 @@ func TestABrokenPairKeepsTheOldOne(t *testing.T) {
 		": tls: private key does not match public key"))
 	c.check()
 	wantLog(t, log, "the same again")
-	os.Remove(files.CertFile)
+	must(t, os.Remove(files.CertFile))
 	c.check()
 	wantLog(t, log, "gone", broken("TLS certificate: open "+files.CertFile+": no such file or directory"))
 	if c.config.Load() != config {

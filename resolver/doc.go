@@ -1,4 +1,4 @@
-// Package resolver turns a question into an answer, and has the UDP sockets and TCP listeners on which questions come.
+// Package resolver turns a question into an answer, and has the sockets on which questions come: UDP, TCP and TLS.
 //
 //	octets ─► parseQuery ─► answerTo ─► pack ─► octets
 //	             │             │          │
@@ -7,7 +7,9 @@
 //
 // That row is the message path (message.go): a function of a view and a query, without a socket, a clock or a lock.
 // The transports (udp.go, stream.go) call it and wait for the first sync where it says so (wait.go); server.go opens,
-// runs and closes them.
+// runs and closes them. Before it comes the list of those who may ask (allow.go). What clients can make us hold is
+// bounded (bounds.go, streams.go). TLS is a stream like TCP with a handshake first (tls.go), and with the certificate
+// that stands in the files now (certificate.go).
 //
 // It does not resolve: it never asks another server. It knows neither Kubernetes nor peers: package zone says what
 // stands at a name. It keeps no state between questions.
@@ -21,10 +23,11 @@
 //	RFC 4343                  all: the question's case comes back
 //	RFC 5936, 1995            not: AXFR and IXFR are REFUSED
 //	RFC 6891                  all, but no option has a meaning
-//	RFC 7766                  all, but for replies out of order: only those that wait for the first sync are
+//	RFC 7766, 9210            all, but for replies out of order: only those that wait for the first sync are
+//	RFC 7858 §3, 8310 §8      all that a server has to do, but for padding; raw public keys and early data are not
 //	RFC 7873, 8945            not: cookies and TSIG are ignored
 //	RFC 8482 §4.1             all: ANY gets one RRset
 //	RFC 8906                  all: whatever is a query is told something
-//	RFC 8914                  in part: codes 0 (who is left out at a name), 14 and 20
+//	RFC 8914                  in part: codes 0 (who is left out at a name), 14, 18 and 20
 //	RFC 9619                  all: one question, no more and no less
 package resolver

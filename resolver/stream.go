@@ -47,7 +47,7 @@ func (s *Server) serveStream(conn net.Conn, over proto) {
 	defer s.streams.remove(c)
 	defer c.end()
 	if err := c.handshake(); err != nil {
-		s.log.Debug("handshake", "proto", over, "client", c.client, "err", err)
+		s.log.Debug("handshake", "proto", over, "client", c.RemoteAddr(), "err", err)
 		return
 	}
 	reader := bufio.NewReader(c)
@@ -58,7 +58,7 @@ func (s *Server) serveStream(conn net.Conn, over proto) {
 		}
 		s.answer(msg, c.client, over, waitingRooms{c.room, s.tcpWaiting}, &c.waiting, func(reply []byte) {
 			if err := c.writeFrame(reply); err != nil {
-				s.log.Debug("write", "proto", over, "client", c.client, "err", err)
+				s.log.Debug("write", "proto", over, "client", c.RemoteAddr(), "err", err)
 				c.abort()
 			}
 		})

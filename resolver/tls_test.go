@@ -2,15 +2,12 @@ package resolver
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	cryptotls "crypto/tls"
-	"crypto/x509"
+	"encoding/binary"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -21,81 +18,6 @@ import (
 	"testing/synctest"
 	"time"
 )
-
-// pemPair is a self-signed certificate and its key.
-type pemPair struct{ cert, key []byte }
-
-func newPair(t *testing.T, name string) pemPair {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pemPair{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-	}
-}
-
-// trusting returns how a client speaks to a server with this certificate and no other.
-func (p pemPair) trusting(name string) *cryptotls.Config {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(p.cert)
-	return &cryptotls.Config{RootCAs: roots, ServerName: name}
-}
-
-// writeFile writes beside the file and renames, as editors and cert-manager's agents do.
-func writeFile(t *testing.T, path string, text []byte) {
-	t.Helper()
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (p pemPair) files(t *testing.T) TLSFiles {
-	t.Helper()
-	dir := t.TempDir()
-	files := TLSFiles{CertFile: filepath.Join(dir, "tls.crt"), KeyFile: filepath.Join(dir, "tls.key")}
-	writeFile(t, files.CertFile, p.cert)
-	writeFile(t, files.KeyFile, p.key)
-	return files
-}
-
-func serveTLS(t *testing.T, zones Viewer, files TLSFiles, log *slog.Logger) *serving {
-	t.Helper()
-	local := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}
-	return serveOptions(t, zones, Options{Listen: local, ListenTLS: local, TLS: files, Log: log})
-}
-
-func (s *serving) dialTLS(t *testing.T, config *cryptotls.Config) *cryptotls.Conn {
-	t.Helper()
-	raw, err := net.Dial("tcp", s.TLSAddrs()[0].String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { raw.Close() })
-	conn := cryptotls.Client(raw, config)
-	conn.SetDeadline(time.Now().Add(patience))
-	if err := conn.Handshake(); err != nil {
-		t.Fatal(err)
-	}
-	return conn
-}
 
 func TestTLS(t *testing.T) {
 	pair := newPair(t, "ns.test")
@@ -242,20 +164,52 @@ func TestTimeOfAHandshake(t *testing.T) {
 	}
 }
 
+// recorder keeps what comes.
+type recorder struct {
+	net.Conn
+	octets []byte
+}
+
+func (r *recorder) Read(p []byte) (int, error) {
+	n, err := r.Conn.Read(p)
+	r.octets = append(r.octets, p[:n]...)
+	return n, err
+}
+
+// lastRecord returns the type of the last TLS record (RFC 5246 §6.2.1).
+func (r *recorder) lastRecord() (content byte) {
+	for octets := r.octets; len(octets) > 0; octets = octets[5+binary.BigEndian.Uint16(octets[3:]):] {
+		content = octets[0]
+	}
+	return content
+}
+
+// The client's crypto/tls takes FIN alone for an end as well. A record of 1.3 hides what it is.
 func TestTheEndOfATLSConnectionIsSaid(t *testing.T) {
+	const alert = 21
 	pair := newPair(t, "ns.test")
 	s := serveTLS(t, shop(t), pair.files(t), nil)
-	conn := s.dialTLS(t, pair.trusting("ns.test"))
-	silent, err := net.Dial("tcp", s.TLSAddrs()[0].String()) // and in its handshake
-	if err != nil {
-		t.Fatal(err)
+	dial := func() net.Conn {
+		conn, err := net.Dial("tcp", s.TLSAddrs()[0].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(patience))
+		return conn
 	}
-	defer silent.Close()
+	raw, silent := &recorder{Conn: dial()}, dial() // the silent one is in its handshake
+	config := pair.trusting("ns.test")
+	config.MaxVersion = cryptotls.VersionTLS12
+	conn := cryptotls.Client(raw, config)
 	write(t, conn, framed(t, web))
 	readFrame(t, conn)
 	s.end()
-	if _, err := conn.Read(make([]byte, 1)); err != io.EOF { //nolint:errorlint // an EOF within something is none
-		t.Errorf("got %v, want EOF after close_notify", err)
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want EOF", err)
+	}
+	if got := raw.lastRecord(); got != alert {
+		t.Errorf("the last record is of type %d, want %d", got, alert)
 	}
 	if n, err := io.Copy(io.Discard, silent); err != nil || n != 0 {
 		t.Errorf("in the handshake: got %d octets and %v, want EOF", n, err)
@@ -277,10 +231,10 @@ func TestListenRefusesBadTLS(t *testing.T) {
 		wantListenError(t, name, c.pair.files(t), c.want)
 	}
 	files := good.files(t)
-	os.Remove(files.KeyFile)
+	must(t, os.Remove(files.KeyFile))
 	wantListenError(t, "key is missing", files, "TLS key: open DIR/tls.key: no such file or directory")
 	files = good.files(t)
-	os.Remove(files.CertFile)
+	must(t, os.Remove(files.CertFile))
 	wantListenError(t, "certificate is missing", files, "TLS certificate: open DIR/tls.crt: no such file or directory")
 	wantListenError(t, "nothing is named", TLSFiles{}, "TLS certificate: no file is named")
 	wantListenError(t, "no key is named", TLSFiles{CertFile: good.files(t).CertFile}, "TLS key: no file is named")

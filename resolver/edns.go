@@ -95,7 +95,7 @@ func (p messagePath) replyOPT(q *query, a *answer, on occasion) *dns.OPT {
 	if a.extended != nil {
 		o.Option = append(o.Option, a.extended)
 	}
-	if q.opt.padding && on.over == overTLS {
+	if q.opt.padding && on.over == tls {
 		o.Option = append(o.Option, new(dns.EDNS0_PADDING)) // how much, pack knows
 	}
 	return o
@@ -173,10 +173,6 @@ func (p messagePath) early() *dns.EDNS0_EDE {
 		text = p.notReady()
 	}
 	return &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeNotReady, ExtraText: readable(text)}
-}
-
-func prohibited() *dns.EDNS0_EDE {
-	return &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeProhibited}
 }
 
 func notAuthoritative() *dns.EDNS0_EDE {

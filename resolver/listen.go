@@ -32,7 +32,7 @@ func openOnce(addr netip.AddrPort) (endpoint, netip.AddrPort, error) {
 	if err != nil {
 		return endpoint{}, netip.AddrPort{}, listenError("tcp", addr, err)
 	}
-	e := endpoint{tcp: listener}
+	e := endpoint{tcp: listener, stream: tcp}
 	bound := listener.Addr().(*net.TCPAddr).AddrPort()
 	for range udpSockets() {
 		// Not bound itself: for both families it looks like IPv6 only.
@@ -45,6 +45,16 @@ func openOnce(addr netip.AddrPort) (endpoint, netip.AddrPort, error) {
 		e.udp = append(e.udp, socket)
 	}
 	return e, bound, nil
+}
+
+// openTLS opens the listener of one address for TLS and returns the address with the port that it got.
+func openTLS(addr netip.AddrPort) (endpoint, netip.AddrPort, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp"+family(addr.Addr()), hostPort(addr))
+	if err != nil {
+		return endpoint{}, netip.AddrPort{}, listenError("tls", addr, err)
+	}
+	return endpoint{tcp: listener, stream: tls}, listener.Addr().(*net.TCPAddr).AddrPort(), nil
 }
 
 // family returns what package net has behind "tcp" and "udp" for an address.

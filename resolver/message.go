@@ -3,7 +3,6 @@ package resolver
 import (
 	"iter"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/miekg/dns"
@@ -17,18 +16,18 @@ type proto uint8
 const (
 	udp proto = iota
 	tcp
-	overTLS
+	tls
 )
 
 // messagePath answers any query. Its methods depend on nothing but it and their arguments, save that the secret of
 // cookies is renewed now and then.
 type messagePath struct {
-	maxUDPSize int            // octets of the largest reply over UDP, and what our OPT says
-	allow      []netip.Prefix // who may ask; none: everyone
-	serverID   string         // for NSID and id.server; "": neither
-	version    string         // for version.server; "": none
-	notReady   func() string  // why there is no view yet; nil: nobody knows
-	cookies    *cookies       // nil: none are given
+	maxUDPSize int           // octets of the largest reply over UDP, and what our OPT says
+	allow      allowList     // who may ask
+	serverID   string        // for NSID and id.server; "": neither
+	version    string        // for version.server; "": none
+	notReady   func() string // why there is no view yet; nil: nobody knows
+	cookies    *cookies      // nil: none are given
 }
 
 // occasion is what a reply depends on besides the view and the message.
@@ -82,10 +81,10 @@ type rrsets struct {
 // has its address beside it.
 func (p messagePath) answerTo(view *zone.View, q *query, on occasion) answer {
 	switch {
-	case !p.allowed(on.client):
-		return answer{rcode: dns.RcodeRefused, extended: prohibited()}
 	case q.rcode != dns.RcodeSuccess:
 		return answer{rcode: q.rcode}
+	case !p.allow.has(on.client): // before anything that a zone says
+		return answer{rcode: dns.RcodeRefused, extended: prohibited()}
 	case q.question == nil: // for a cookie only (RFC 7873 §5.4)
 		return answer{}
 	case q.qclass == dns.ClassCHAOS:
@@ -116,12 +115,6 @@ func negative(rcode int, result zone.Result, left []*zone.Exclusion) answer {
 	return answer{
 		rcode: rcode, authoritative: true, authority: rrsets{owner: result.Zone, set: result.SOA}, extended: excluded(left),
 	}
-}
-
-// allowed tells whether a client may ask.
-func (p messagePath) allowed(client netip.Addr) bool {
-	client = client.Unmap()
-	return len(p.allow) == 0 || slices.ContainsFunc(p.allow, func(p netip.Prefix) bool { return p.Contains(client) })
 }
 
 // addresses iterates over the A and AAAA RRsets of the names that the records point to, each name once, in the order

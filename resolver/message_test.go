@@ -117,7 +117,7 @@ func parseQuestion(t testing.TB, kind string, args []string) ([]byte, proto) {
 		case "+tcp":
 			over = tcp
 		case "+tls":
-			over = overTLS
+			over = tls
 		case "+norec":
 			m.RecursionDesired = false
 		case "+flags": // those that mean nothing to us

@@ -142,43 +142,6 @@ func TestTheTurnIsFair(t *testing.T) {
 	}
 }
 
-// Who may not ask is told so, whatever he asks and whenever.
-func TestAllow(t *testing.T) {
-	p := messagePath{maxUDPSize: DefaultMaxUDPSize, version: "1", allow: []netip.Prefix{
-		netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("2001:db8::/32"),
-	}}
-	for client, allowed := range map[string]bool{
-		"192.0.2.127": true, "192.0.2.128": false, "::ffff:192.0.2.1": true, "::ffff:192.0.3.1": false,
-		"2001:db8::1": true, "2001:db9::1": false, "fe80::1%eth0": false,
-	} {
-		on := occasion{client: netip.MustParseAddr(client)}
-		for _, view := range []*zone.View{shop(t).View(), newStore(t, "peers.test.").View()} {
-			reply, final := p.reply(view, packed(t, question("WeB.shop.svc.peers.test.", dns.TypeA).SetEdns0(1232, false)), on)
-			m := unpacked(t, reply)
-			switch refused := m.Rcode == dns.RcodeRefused; {
-			case refused == allowed:
-				t.Errorf("%s: got %s", client, dns.RcodeToString[m.Rcode])
-			case refused && (extendedError(m) != "18 " || !final || len(m.Question) != 1):
-				t.Errorf("%s: got %s, final %t", client, m, final)
-			}
-		}
-	}
-	on := occasion{client: netip.MustParseAddr("203.0.113.1")}
-	m := question("version.bind.", dns.TypeTXT)
-	m.Question[0].Qclass = dns.ClassCHAOS
-	if reply, _ := p.reply(shop(t).View(), packed(t, m), on); unpacked(t, reply).Rcode != dns.RcodeRefused {
-		t.Error("class CHAOS is answered to whom it should not be")
-	}
-}
-
-// Forwarders probe us with this question and want an answer at once.
-func TestTheRootIsRefusedAtOnce(t *testing.T) {
-	reply, final := messagePath{maxUDPSize: 1232}.reply(newStore(t, "peers.test.").View(), packed(t, question(".", dns.TypeNS)), occasion{})
-	if m := unpacked(t, reply); m.Rcode != dns.RcodeRefused || !final {
-		t.Errorf("got %s, final %t", dns.RcodeToString[m.Rcode], final)
-	}
-}
-
 func TestTheReasonForNoAnswerYet(t *testing.T) {
 	p := messagePath{maxUDPSize: 1232, notReady: func() string { return "waits for pods: \x1bforbidden" }}
 	reply, _ := p.reply(newStore(t, "peers.test.").View(), packed(t, question("peers.test.", dns.TypeA).SetEdns0(1232, false)), occasion{})

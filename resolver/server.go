@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/miekg/dns"
@@ -30,6 +31,10 @@ type Options struct {
 	// Listen has the addresses to answer on, UDP and TCP both. 0.0.0.0 is every IPv4 address, :: every IPv6 address,
 	// and the zero netip.Addr every address of both. Port 0 is a free port, the same for UDP and TCP.
 	Listen []netip.AddrPort
+
+	// ListenTLS has the addresses to answer on over TLS (RFC 7858), in the same form; TLS is needed with it.
+	ListenTLS []netip.AddrPort
+	TLS       TLSFiles
 
 	// Allow has the ranges of those who may ask; others are told REFUSED (RFC 8914 §4.19). None: everyone.
 	Allow []netip.Prefix
@@ -70,28 +75,35 @@ const grace = syncWait + time.Second
 
 // Server answers questions on its sockets. Listen makes one.
 type Server struct {
-	path    messagePath
-	sorted  bool
-	zones   Viewer
-	log     *slog.Logger
-	addrs   []netip.AddrPort
-	sockets []endpoint
+	path     messagePath
+	sorted   bool
+	zones    Viewer
+	log      *slog.Logger
+	addrs    []netip.AddrPort
+	tlsAddrs []netip.AddrPort
+	sockets  []endpoint
+	cert     *certificate // nil without TLS
+
+	truncated [tls + 1]atomic.Uint64 // replies with TC, by transport
 
 	stopping   chan struct{}  // closed when the server ends: nothing is read any more
 	work       sync.WaitGroup // loops, connections, waiting questions
-	udpWaiting waitingRoom
+	udpWaiting waitingRooms
 	tcpWaiting waitingRoom
 	streams    streams
 }
 
 // endpoint is one address with its sockets: those of UDP share the port, the kernel spreads the clients over them.
+// There are none of UDP where the connections speak TLS.
 type endpoint struct {
-	tcp net.Listener
-	udp []*udpSocket
+	tcp    net.Listener
+	stream proto // what its connections speak: tcp or tls
+	udp    []*udpSocket
 }
 
-// Listen opens all sockets, or none. Its error names the transport and the address; if they are in use it is
-// syscall.EADDRINUSE. From then on questions gather in the sockets' buffers until Serve answers them.
+// Listen opens all sockets, or none. Its error names the transport and the address, or the file of the certificate or
+// key; if an address is in use it is syscall.EADDRINUSE. From then on questions gather in the sockets' buffers until
+// Serve answers them.
 func Listen(opts Options, zones Viewer) (*Server, error) {
 	if opts.MaxUDPSize == 0 {
 		opts.MaxUDPSize = DefaultMaxUDPSize
@@ -99,23 +111,44 @@ func Listen(opts Options, zones Viewer) (*Server, error) {
 	if opts.MaxUDPSize < dns.MinMsgSize || opts.MaxUDPSize > MaxUDPSize {
 		return nil, fmt.Errorf("UDP size %d: want %d to %d octets", opts.MaxUDPSize, dns.MinMsgSize, MaxUDPSize)
 	}
+	if slices.ContainsFunc(opts.Allow, func(p netip.Prefix) bool { return !p.IsValid() || p.Addr().Is4In6() }) {
+		return nil, fmt.Errorf("allow %v: want valid prefixes, and those of IPv4 not as IPv6", opts.Allow)
+	}
 	if len(opts.ServerID) > MaxServerID {
 		return nil, fmt.Errorf("server ID of %d octets: want at most %d", len(opts.ServerID), MaxServerID)
 	}
-	if len(opts.Listen) == 0 {
+	if len(opts.Listen)+len(opts.ListenTLS) == 0 {
 		return nil, errors.New("no address to listen on")
 	}
 	s := newServer(opts, zones)
-	for _, addr := range opts.Listen {
+	var err error
+	if len(opts.ListenTLS) > 0 {
+		if s.cert, err = loadCertificate(opts.TLS, s.log); err != nil {
+			return nil, err
+		}
+	}
+	if s.addrs, err = s.openAll(opts.Listen, open); err == nil {
+		s.tlsAddrs, err = s.openAll(opts.ListenTLS, openTLS)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) openAll(
+	addrs []netip.AddrPort, open func(netip.AddrPort) (endpoint, netip.AddrPort, error),
+) (all []netip.AddrPort, err error) {
+	for _, addr := range addrs {
 		e, bound, err := open(addr)
 		if err != nil {
-			s.close()
 			return nil, err
 		}
 		s.sockets = append(s.sockets, e)
-		s.addrs = append(s.addrs, bound)
+		all = append(all, bound)
 	}
-	return s, nil
+	return all, nil
 }
 
 // newServer returns a Server without sockets.
@@ -132,7 +165,7 @@ func newServer(opts Options, zones Viewer) *Server {
 		zones:      zones,
 		log:        opts.Log,
 		stopping:   make(chan struct{}),
-		udpWaiting: make(waitingRoom, maxWaiting),
+		udpWaiting: waitingRooms{make(waitingRoom, maxWaiting)},
 		tcpWaiting: make(waitingRoom, maxWaiting),
 	}
 }
@@ -141,12 +174,28 @@ func newServer(opts Options, zones Viewer) *Server {
 // UDP and TCP.
 func (s *Server) Addrs() []netip.AddrPort { return slices.Clone(s.addrs) }
 
+// TLSAddrs returns the addresses in the order of Options.ListenTLS, with the ports that they really have.
+func (s *Server) TLSAddrs() []netip.AddrPort { return slices.Clone(s.tlsAddrs) }
+
+// Truncated returns how many replies had TC so far, by transport: "udp", "tcp", "tls". Over the latter two that is what
+// exceeds 65,535 octets.
+func (s *Server) Truncated() map[string]uint64 {
+	counts := map[string]uint64{}
+	for over := range s.truncated {
+		counts[proto(over).String()] = s.truncated[over].Load()
+	}
+	return counts
+}
+
 // Serve answers until the context ends; then it reads no more, finishes the replies in flight for up to 3 seconds,
 // closes every socket and returns nil. It must be called once, also by who does not want to serve any more, with a
 // context that has ended: nothing else closes the sockets.
 func (s *Server) Serve(ctx context.Context) error {
+	if s.cert != nil {
+		s.work.Go(func() { s.cert.follow(s.stopping) })
+	}
 	for _, e := range s.sockets {
-		s.work.Go(func() { s.serveTCP(e.tcp) })
+		s.work.Go(func() { s.serveStreams(e.tcp, e.stream) })
 		for _, socket := range e.udp {
 			s.work.Go(func() { s.serveUDP(socket) })
 		}
@@ -189,7 +238,7 @@ func (s *Server) close() {
 	for _, e := range s.sockets {
 		e.close()
 	}
-	s.streams.each(func(c *streamConn) { c.Close() })
+	s.streams.each(func(c *streamConn) { c.raw.Close() })
 }
 
 func (e endpoint) close() {

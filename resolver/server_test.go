@@ -329,6 +329,8 @@ func TestShutdownFinishesTheRepliesInFlight(t *testing.T) {
 	if _, err := overTCP.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("after the last reply: got %v, want EOF", err)
 	}
+	overTCP.Close()
+	idle.Close()
 	if err := <-s.done; err != nil {
 		t.Errorf("Serve: %v", err)
 	}

@@ -3,6 +3,7 @@ package resolver
 import (
 	"bufio"
 	"bytes"
+	cryptotls "crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -13,29 +14,23 @@ import (
 	"time"
 )
 
-// Bounds of TCP (RFC 7766 §6.1, §6.2, §10).
-const (
-	maxStreams   = 1024             // connections at once; one more closes the one that has been silent for longest
-	idleTimeout  = 10 * time.Second // without a new question
-	frameTimeout = 5 * time.Second  // for all of a question, from its first octet
-	writeTimeout = 5 * time.Second  // for a reply
-	keptFrame    = 4096             // octets of buffer that a connection keeps between questions
-)
+// String names the transport in the log.
+func (p proto) String() string { return [...]string{udp: "udp", tcp: "tcp", tls: "tls"}[p] }
 
-// serveTCP accepts connections until the listener is closed. No other error ends it.
-func (s *Server) serveTCP(listener net.Listener) {
+// serveStreams accepts connections until the listener is closed. No other error ends it.
+func (s *Server) serveStreams(listener net.Listener, over proto) {
 	for failures := 0; ; {
 		conn, err := listener.Accept()
 		switch {
 		case err == nil:
 			failures = 0
-			s.work.Go(func() { s.serveStream(conn) })
+			s.work.Go(func() { s.serveStream(conn, over) })
 		case errors.Is(err, net.ErrClosed):
 			return
 		default: // out of descriptors, or a client that is gone already
 			failures++
 			if failures&(failures-1) == 0 { // the 1st, 2nd, 4th, 8th…: it may go on for long
-				s.log.Warn("accept", "proto", "tcp", "failures", failures, "err", err)
+				s.log.Warn("accept", "proto", over, "failures", failures, "err", err)
 			}
 			if !s.pause(failures) {
 				return
@@ -46,41 +41,82 @@ func (s *Server) serveTCP(listener net.Listener) {
 
 // serveStream answers the questions of one connection in their order, and closes it: when the client has no more
 // questions, is silent or slow for too long, or takes no reply, or when the server ends.
-func (s *Server) serveStream(conn net.Conn) {
-	c := &streamConn{Conn: conn, stopping: s.stopping}
-	var client netip.Addr // a pipe has none
-	if remote, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		client = remote.AddrPort().Addr()
-	}
+func (s *Server) serveStream(conn net.Conn, over proto) {
+	c := s.newStream(conn, over)
 	s.streams.add(c)
 	defer s.streams.remove(c)
-	reader := bufio.NewReader(conn)
+	defer c.end()
+	if err := c.handshake(); err != nil {
+		s.log.Debug("handshake", "proto", over, "client", c.RemoteAddr(), "err", err)
+		return
+	}
+	reader := bufio.NewReader(c)
 	for {
 		msg, err := c.readFrame(reader)
 		if err != nil {
 			break
 		}
-		s.answer(msg, s.occasion(client, tcp), s.tcpWaiting, &c.waiting, func(reply []byte) {
+		s.answer(msg, s.occasion(c.client, over), waitingRooms{c.room, s.tcpWaiting}, &c.waiting, func(reply []byte) {
 			if err := c.writeFrame(reply); err != nil {
-				s.log.Debug("write", "proto", "tcp", "client", c.RemoteAddr(), "err", err)
-				c.Close()
+				s.log.Debug("write", "proto", over, "client", c.RemoteAddr(), "err", err)
+				c.abort()
 			}
 		})
 	}
 	// The client may have closed its half only, and still be there for the replies that wait.
 	c.waiting.Wait()
-	c.Close()
 }
 
-// streamConn is one connection.
+// streamConn is one connection. Its Close is not to be called: see end and abort.
 type streamConn struct {
-	net.Conn
+	net.Conn          // what is spoken: raw itself, or TLS over it
+	raw      net.Conn // TCP
+	client   netip.Addr
+
 	stopping <-chan struct{} // the server's
 	asked    atomic.Int64    // when the last question came, in nanoseconds
-	waiting  sync.WaitGroup  // questions that wait for the first sync
+	room     waitingRoom     // the questions that wait for the first sync
+	waiting  sync.WaitGroup  // the same
 	frame    bytes.Buffer    // the reader's
 
 	writing sync.Mutex // held for one reply, so that replies do not mix
+}
+
+func (s *Server) newStream(conn net.Conn, over proto) *streamConn {
+	c := &streamConn{Conn: conn, raw: conn, stopping: s.stopping, room: make(waitingRoom, maxStreamWaiting)}
+	if addr, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+		c.client = addr.AddrPort().Addr().Unmap()
+	}
+	if socket, ok := conn.(*net.TCPConn); ok {
+		// Where it cannot be set the system has its own bound.
+		_ = socket.SetReadBuffer(socketBuffer)
+		_ = socket.SetWriteBuffer(socketBuffer)
+	}
+	if over == tls {
+		c.Conn = cryptotls.Server(conn, s.cert.config.Load())
+	}
+	return c
+}
+
+// end closes the connection so that all that was written arrives: with close_notify in TLS (RFC 5246 §7.2.1), then FIN,
+// and no RST while the client may still be reading.
+func (c *streamConn) end() {
+	if conn, ok := c.Conn.(*cryptotls.Conn); ok {
+		_ = conn.CloseWrite() // fails if there was no handshake, and where abort was first
+	}
+	if socket, ok := c.raw.(*net.TCPConn); ok && socket.CloseWrite() == nil {
+		socket.SetReadDeadline(time.Now().Add(lingerTimeout))
+		_, _ = io.CopyN(io.Discard, socket, lingerOctets)
+	}
+	c.raw.Close()
+}
+
+// abort closes the connection of a client that takes no replies, and what the kernel holds for it goes too.
+func (c *streamConn) abort() {
+	if socket, ok := c.raw.(*net.TCPConn); ok {
+		_ = socket.SetLinger(0)
+	}
+	c.raw.Close()
 }
 
 // readFrame reads one message with its length before it (RFC 1035 §4.2.2). It is valid until the next call.
@@ -128,47 +164,4 @@ func (c *streamConn) writeFrame(reply []byte) error {
 	c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, err := c.Write(frame)
 	return err
-}
-
-// streams is the set of open connections. The zero value is empty.
-type streams struct {
-	mu  sync.Mutex // guards all
-	all map[*streamConn]bool
-}
-
-// add takes a connection in. If there are too many, the one that has not asked for longest is closed: many silent
-// ones cannot keep others out.
-func (s *streams) add(c *streamConn) {
-	c.asked.Store(time.Now().UnixNano())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all == nil {
-		s.all = make(map[*streamConn]bool)
-	}
-	if len(s.all) >= maxStreams {
-		var oldest *streamConn
-		for other := range s.all {
-			if oldest == nil || other.asked.Load() < oldest.asked.Load() {
-				oldest = other
-			}
-		}
-		delete(s.all, oldest)
-		oldest.Close()
-	}
-	s.all[c] = true
-}
-
-func (s *streams) remove(c *streamConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all, c)
-}
-
-// each calls f for every connection; f must not call streams.
-func (s *streams) each(f func(*streamConn)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.all {
-		f(c)
-	}
 }

@@ -16,7 +16,8 @@ import (
 const web = "web.shop.svc.peers.test."
 
 func TestFramesGluedAndSplit(t *testing.T) {
-	s := serve(t, shop(t), "127.0.0.1:0")
+	pair := newPair(t, "ns.test")
+	s := serveTLS(t, shop(t), pair.files(t), nil)
 	for name, send := range map[string]func(conn net.Conn, frames []byte){
 		"glued": func(conn net.Conn, frames []byte) { write(t, conn, frames) },
 		"split": func(conn net.Conn, frames []byte) {
@@ -30,14 +31,15 @@ func TestFramesGluedAndSplit(t *testing.T) {
 			write(t, conn, frames[len(frames)/2:])
 		},
 	} {
-		conn := s.dial(t, "tcp")
-		send(conn, framed(t, web, "nosuch.peers.test.", web))
-		for id := uint16(1); id <= 3; id++ {
-			if name == "a frame and a half" && id == 1 {
-				continue // read already
-			}
-			if reply := readFrame(t, conn); reply.Id != id {
-				t.Errorf("%s: reply %d came where %d should", name, reply.Id, id)
+		for over, conn := range map[proto]net.Conn{tcp: s.dial(t, "tcp"), tls: s.dialTLS(t, pair.trusting("ns.test"))} {
+			send(conn, framed(t, web, "nosuch.peers.test.", web))
+			for id := uint16(1); id <= 3; id++ {
+				if name == "a frame and a half" && id == 1 {
+					continue // read already
+				}
+				if reply := readFrame(t, conn); reply.Id != id {
+					t.Errorf("%s over %s: reply %d came where %d should", name, over, reply.Id, id)
+				}
 			}
 		}
 	}
@@ -53,19 +55,25 @@ func TestOctetsWithoutSenseDoNotEndAConnection(t *testing.T) {
 }
 
 func TestHalfClose(t *testing.T) {
+	pair := newPair(t, "ns.test")
 	store := newStore(t, "peers.test.")
-	conn := serve(t, store, "127.0.0.1:0").dial(t, "tcp")
-	write(t, conn, framed(t, "a.peers.test.", "b.peers.test."))
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
+	s := serveTLS(t, store, pair.files(t), nil)
+	conns := map[proto]net.Conn{tcp: s.dial(t, "tcp"), tls: s.dialTLS(t, pair.trusting("ns.test"))}
+	for _, conn := range conns {
+		write(t, conn, framed(t, "a.peers.test.", "b.peers.test."))
+		if err := conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	store.Apply()
-	ids := readFrame(t, conn).Id + readFrame(t, conn).Id
-	if ids != 1+2 {
-		t.Errorf("identifiers add up to %d, want 3", ids)
-	}
-	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("got %v, want EOF", err)
+	for over, conn := range conns {
+		ids := readFrame(t, conn).Id + readFrame(t, conn).Id
+		if ids != 1+2 {
+			t.Errorf("%s: identifiers add up to %d, want 3", over, ids)
+		}
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s: got %v, want EOF", over, err)
+		}
 	}
 }
 
@@ -83,7 +91,7 @@ func TestAHalfClosedConnectionStaysForTheRepliesThatWait(t *testing.T) {
 		s := newServer(Options{MaxUDPSize: DefaultMaxUDPSize}, store)
 		client, server := net.Pipe()
 		var running sync.WaitGroup
-		running.Go(func() { s.serveStream(halfClosed{server, bytes.NewReader(framed(t, "nosuch.peers.test."))}) })
+		running.Go(func() { s.serveStream(halfClosed{server, bytes.NewReader(framed(t, "nosuch.peers.test."))}, tcp) })
 		synctest.Wait() // the server has read the end
 		store.Apply()
 		if reply := readFrame(t, client); reply.Rcode != dns.RcodeNameError {
@@ -97,9 +105,16 @@ func TestAHalfClosedConnectionStaysForTheRepliesThatWait(t *testing.T) {
 // stream runs one connection without a socket, in a bubble of time, and returns the client's end.
 func stream(t *testing.T, s *Server, running *sync.WaitGroup) net.Conn {
 	client, server := net.Pipe()
-	running.Go(func() { s.serveStream(server) })
+	running.Go(func() { s.serveStream(server, tcp) })
 	t.Cleanup(func() { client.Close() })
 	return client
+}
+
+// openStreams returns how many connections count.
+func (s *Server) openStreams() int {
+	n := 0
+	s.streams.each(func(*streamConn) { n++ })
+	return n
 }
 
 // ended waits until the connection is closed and returns when, without octets before.
@@ -183,7 +198,7 @@ func TestOneConnectionTooManyClosesTheOneSilentForLongest(t *testing.T) {
 			}
 		}
 		running.Wait()
-		if n := len(s.streams.all); n != 0 {
+		if n := s.openStreams(); n != 0 {
 			t.Errorf("%d connections are left", n)
 		}
 	})

@@ -10,36 +10,52 @@ import (
 	"peerdns/zone"
 )
 
-// syncWait is how long a question waits for the first sync before it is told SERVFAIL. One SERVFAIL is enough for
-// libcluster to let go of every node, whereas 3 seconds of silence do no harm.
-const syncWait = 2 * time.Second
-
-// maxWaiting is how many questions of one transport wait at once. Each costs a goroutine and its own few octets.
-const maxWaiting = 1024
-
 // waitingRoom has a seat for each question that waits.
 type waitingRoom chan struct{}
 
+// waitingRooms are the rooms in which a question needs a seat, in the order in which it takes them.
+type waitingRooms []waitingRoom
+
+func (rooms waitingRooms) enter() {
+	for _, room := range rooms {
+		room <- struct{}{}
+	}
+}
+
+func (rooms waitingRooms) leave() {
+	for _, room := range rooms {
+		<-room
+	}
+}
+
 // answer sends the reply to a message, if there is one: at once, or, if it is too early, from another goroutine as
-// soon as the zones are synced. It blocks only while all seats of the room are taken: then its caller reads no more,
+// soon as the zones are synced. It blocks only while all seats of a room are taken: then its caller reads no more,
 // and further questions stay in the socket's buffer. The message is the caller's again when it returns. Waiting for
 // the group that was given waits for the replies.
-func (s *Server) answer(msg []byte, on occasion, room waitingRoom, waiting *sync.WaitGroup, send func(reply []byte)) {
+func (s *Server) answer(msg []byte, on occasion, rooms waitingRooms, waiting *sync.WaitGroup, send func(reply []byte)) {
 	reply, final := s.path.reply(s.zones.View(), msg, on)
 	if final {
 		if reply != nil {
+			s.count(reply, on.over)
 			send(reply)
 		}
 		return
 	}
 	deadline := time.Now().Add(syncWait)
-	room <- struct{}{} // for syncWait at most: nobody keeps a seat for longer
+	rooms.enter() // nobody keeps a seat for longer than syncWait, and writeTimeout over a connection
 	msg = bytes.Clone(msg)
 	waiting.Go(func() {
-		defer func() { <-room }()
+		defer rooms.leave()
 		reply, _ := s.path.reply(s.awaitSync(deadline), msg, on)
+		s.count(reply, on.over)
 		send(reply)
 	})
+}
+
+func (s *Server) count(reply []byte, over proto) {
+	if reply[2]&(flagTC>>8) != 0 {
+		s.truncated[over].Add(1)
+	}
 }
 
 // occasion returns that of a question that has just come.

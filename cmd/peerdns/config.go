@@ -23,7 +23,10 @@ type Config struct {
 	File string
 
 	Listen           []netip.AddrPort // an invalid address is every address of the host
-	AdminListen      string           // address and port of the HTTP server, or adminOff
+	ListenTLS        []netip.AddrPort // as Listen
+	TLSCertFile      string
+	TLSKeyFile       string
+	AdminListen      string // address and port of the HTTP server, or adminOff
 	Zones            []zone.Name
 	Reverse          []netip.Prefix // of whose reverse names we are authoritative; none: the peers' own
 	AdvertiseAddress []netip.Addr
@@ -103,6 +106,9 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 	s.group("Answers")
 	many(s, &c.Listen, "listen", "ADDRESS", "address and port to answer on, UDP and TCP; :53 is every address of the host "+
 		"(repeatable; default :53)", parseListen)
+	many(s, &c.ListenTLS, "listen-tls", "ADDRESS", "address and port to answer on over TLS, as :853 (repeatable; default: none)", parseListen)
+	one(s, &c.TLSCertFile, "tls-cert-file", "FILE", "", "certificate chain in PEM form for --listen-tls, followed as it changes", parseText)
+	one(s, &c.TLSKeyFile, "tls-key-file", "FILE", "", "private key of the certificate, in PEM form", parseText)
 	many(s, &c.Zones, "zone", "NAME", "zone to be authoritative for (repeatable; default $CLUSTER_DOMAIN, else "+
 		"cluster.local)", parseZone)
 	many(s, &c.Reverse, "reverse", "CIDR", "range whose reverse names we are authoritative for (repeatable; default: PTR of "+
@@ -246,6 +252,19 @@ func (c *Config) validate(s *settings) []error {
 	for i, listen := range c.Listen {
 		if listen.Port() != 0 && slices.Contains(c.Listen[:i], listen) {
 			fault("listen", "%s is given twice", formatListen(listen))
+		}
+	}
+	for i, listen := range c.ListenTLS {
+		if listen.Port() != 0 && (slices.Contains(c.ListenTLS[:i], listen) || slices.Contains(c.Listen, listen)) {
+			fault("listen-tls", "%s is given twice", formatListen(listen))
+		}
+	}
+	for _, file := range [...][2]string{{"tls-cert-file", c.TLSCertFile}, {"tls-key-file", c.TLSKeyFile}} {
+		switch needed := len(c.ListenTLS) > 0; {
+		case needed && file[1] == "":
+			fault(file[0], "is missing: --listen-tls needs a certificate and its key")
+		case !needed && file[1] != "":
+			fault(file[0], "%q is for TLS only: give --listen-tls too", file[1])
 		}
 	}
 	for i, set := range c.Sets {

@@ -180,7 +180,8 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 ) error {
 	watched := watcher.New(sources, store, log)
 	server, err := resolver.Listen(resolver.Options{
-		Listen: c.Listen, Allow: c.Allow, MaxUDPSize: c.MaxUDPSize, Sorted: c.AnswerOrder == answersSorted,
+		Listen: c.Listen, ListenTLS: c.ListenTLS, TLS: resolver.TLSFiles{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile},
+		Allow: c.Allow, MaxUDPSize: c.MaxUDPSize, Sorted: c.AnswerOrder == answersSorted,
 		ServerID: c.ServerID, Version: "peerdns " + versionText(),
 		NotReady: func() string { return waiting(watched.Status()) }, Log: log,
 	}, store)
@@ -190,11 +191,12 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 	if len(c.AdvertiseAddress) == 0 {
 		log.Warn("the zone's name server has no address: give --advertise-address")
 	}
-	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched), log)
+	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched, server), log)
 	if err != nil {
 		return errors.Join(err, server.Serve(ended()))
 	}
-	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "admin", admin.addr(),
+	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "tls", fmt.Sprint(server.TLSAddrs()),
+		"admin", admin.addr(),
 		"zones", fmt.Sprint(c.Zones))
 
 	ctx, cancel := context.WithCancel(ctx)

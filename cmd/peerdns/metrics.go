@@ -4,12 +4,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"peerdns/resolver"
 	"peerdns/watcher"
 	"peerdns/zone"
 )
 
 // newRegistry returns the metrics of the process.
-func newRegistry(store *zone.Store, watched *watcher.Watcher) *prometheus.Registry {
+func newRegistry(store *zone.Store, watched *watcher.Watcher, server *resolver.Server) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	buildInfo := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "peerdns_build_info", Help: "Always 1; the version is a label.",
@@ -18,7 +19,7 @@ func newRegistry(store *zone.Store, watched *watcher.Watcher) *prometheus.Regist
 	buildInfo.Set(1)
 	registry.MustRegister(buildInfo, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		zoneCollector{store}, sourceCollector{watched})
+		zoneCollector{store}, sourceCollector{watched}, serverCollector{server})
 	return registry
 }
 
@@ -87,6 +88,22 @@ func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- gauge(sourceUp, truth(s.Err == nil), s.Source)
 		out <- gauge(sourceContact, contact, s.Source)
 		out <- prometheus.MustNewConstMetric(sourceErrors, prometheus.CounterValue, float64(s.Faults), s.Source)
+	}
+}
+
+// serverCollector reads what the server has counted.
+type serverCollector struct{ server *resolver.Server }
+
+var truncated = prometheus.NewDesc("peerdns_dns_truncated_responses_total",
+	"Replies with TC. Over TCP and TLS those are the ones that exceed 65,535 octets.", []string{"proto"}, nil)
+
+// Describe sends the description.
+func (serverCollector) Describe(out chan<- *prometheus.Desc) { out <- truncated }
+
+// Collect sends the counts.
+func (c serverCollector) Collect(out chan<- prometheus.Metric) {
+	for proto, n := range c.server.Truncated() {
+		out <- prometheus.MustNewConstMetric(truncated, prometheus.CounterValue, float64(n), proto)
 	}
 }
 

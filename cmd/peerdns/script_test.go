@@ -122,7 +122,7 @@ func (s *server) start(ts *testscript.TestScript, args []string) {
 	s.cmd.Dir, s.cmd.Stderr = ts.Getenv("WORK"), s
 	ts.Check(s.cmd.Start())
 	go func() { s.ended <- s.cmd.Wait() }()
-	found := s.awaitLog(ts, `addresses=\[(127\.0\.0\.1:\d+)\] admin=(\S+)`)
+	found := s.awaitLog(ts, `addresses=\[(127\.0\.0\.1:\d+)\] tls=\[.*\] admin=(\S+)`)
 	s.addr, s.admin = found[1], found[2]
 	ts.Setenv("ADDR", s.addr)
 	ts.Setenv("ADMIN", s.admin)

@@ -43,6 +43,11 @@ const (
 	keptFrame = 4096
 )
 
+// udpBuffer is how many octets of datagrams the kernel keeps for each UDP socket while nobody reads: some 5,000 questions,
+// so that a burst, or a flood beside honest questions, is not lost. Linux gives no more than net.core.rmem_max, which is
+// often a twentieth of it.
+const udpBuffer = 4 << 20
+
 // The bounds of questions that wait for the first sync. Each costs a goroutine and its own few octets.
 const (
 	// syncWait is how long a question waits before it is told SERVFAIL. One SERVFAIL is enough for libcluster to let

@@ -134,7 +134,20 @@ func Listen(opts Options, zones Viewer) (*Server, error) {
 		s.close()
 		return nil, err
 	}
+	s.warnOfBuffers()
 	return s, nil
+}
+
+// warnOfBuffers says once if the kernel keeps fewer datagrams than it was asked to.
+func (s *Server) warnOfBuffers() {
+	for _, e := range s.sockets {
+		for _, socket := range e.udp {
+			if size, ok := receiveBuffer(socket); ok && size < udpBuffer {
+				s.log.Warn("small UDP buffers: bursts may be lost, raise net.core.rmem_max", "octets", size, "want", udpBuffer)
+				return
+			}
+		}
+	}
 }
 
 func (s *Server) openAll(

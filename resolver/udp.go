@@ -25,6 +25,7 @@ func openUDP(network string, addr netip.AddrPort) (*udpSocket, error) {
 		return nil, err
 	}
 	s := &udpSocket{UDPConn: conn.(*net.UDPConn)}
+	_ = s.SetReadBuffer(udpBuffer) // what became of it, warnOfBuffers says
 	if !addr.Addr().IsValid() || addr.Addr().IsUnspecified() {
 		s.askDestination()
 	}

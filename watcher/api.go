@@ -1,43 +1,48 @@
 package watcher
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"reflect"
+	"runtime/debug"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
-	"k8s.io/utils/clock"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 
 	"peerdns/zone"
 )
 
-// retry is the back-off after an error of the API. Its cap is short, so that the zone is up to date again within two
-// seconds or so of the API's return.
-var retry = wait.Backoff{Duration: 200 * time.Millisecond, Cap: 2 * time.Second, Steps: 8, Factor: 2, Jitter: 0.5}
-
-// listTimeout bounds one page of a list; a watch has its own ends.
-const listTimeout = time.Minute
-
 // apiSource reads one kind of object from the Kubernetes API, for one peer set or several: a list, then a watch (API
-// concepts, "Efficient detection of changes").
+// concepts, "Efficient detection of changes"). What it reads is turned into changes at once; it keeps no object.
 type apiSource struct {
 	selection
+	APIOptions
 	sets    []Rules
-	example runtime.Object
-	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	group   string // of the API
+	client  rest.Interface
+	newList func() runtime.Object
+	change  func(Rules, runtime.Object) zone.Change
 	*faults
+
+	// These belong to whoever runs Run.
+	known     map[string]string // resourceVersion by namespace/name, of every object there is
+	noStreams bool              // the API server has no streaming lists
+}
+
+// APIOptions say how the API is read. The zero value is what most want.
+type APIOptions struct {
+	// CachedList takes a first list from the API server's cache: cheaper for etcd, and perhaps older than what another
+	// replica has seen (resourceVersion=0).
+	CachedList bool
+
+	// VerifyInterval is the time between two checks of what the watch has told against a list; 0 for none.
+	VerifyInterval time.Duration
 }
 
 // selection says which objects are read. Peer sets with the same selection share one watch.
@@ -60,7 +65,7 @@ func (s selection) String() string {
 
 // APISources returns the sources that read what the peer sets want from the API: one for each kind, namespace and
 // selector. The API filters by selector.
-func APISources(client kubernetes.Interface, sets []PeerSet, log *slog.Logger) []Source {
+func APISources(client kubernetes.Interface, sets []PeerSet, opts APIOptions, log *slog.Logger) []Source {
 	var sources []Source
 	bySelection := map[selection]*apiSource{}
 	for _, set := range sets {
@@ -68,7 +73,7 @@ func APISources(client kubernetes.Interface, sets []PeerSet, log *slog.Logger) [
 			wanted := selection{kind: set.Kind, namespace: namespace, selector: set.Selector.String()}
 			source := bySelection[wanted]
 			if source == nil {
-				source = newAPISource(client, wanted, log)
+				source = newAPISource(client, wanted, opts, log)
 				bySelection[wanted] = source
 				sources = append(sources, source)
 			}
@@ -78,166 +83,79 @@ func APISources(client kubernetes.Interface, sets []PeerSet, log *slog.Logger) [
 	return sources
 }
 
-func newAPISource(client kubernetes.Interface, wanted selection, log *slog.Logger) *apiSource {
-	s := &apiSource{selection: wanted, faults: newFaults(log.With("source", wanted.String()))}
+func newAPISource(client kubernetes.Interface, wanted selection, opts APIOptions, log *slog.Logger) *apiSource {
+	s := &apiSource{
+		selection: wanted, APIOptions: opts, change: Rules.change, faults: newFaults(log.With("source", wanted.String())),
+		client: client.CoreV1().RESTClient(), known: map[string]string{},
+	}
 	switch wanted.kind {
 	case Pods:
-		resource := client.CoreV1().Pods(wanted.namespace)
-		s.example, s.list, s.watch = &corev1.Pod{}, lister(resource.List), resource.Watch
+		s.newList = func() runtime.Object { return new(corev1.PodList) }
 	case Endpoints:
-		resource := client.CoreV1().Endpoints(wanted.namespace)
-		s.example, s.list, s.watch = &corev1.Endpoints{}, lister(resource.List), resource.Watch
+		s.newList = func() runtime.Object { return new(corev1.EndpointsList) }
 	case EndpointSlices:
-		resource := client.DiscoveryV1().EndpointSlices(wanted.namespace)
-		s.example, s.list, s.watch = &discoveryv1.EndpointSlice{}, lister(resource.List), resource.Watch
+		s.newList = func() runtime.Object { return new(discoveryv1.EndpointSliceList) }
+		s.group, s.client = discoveryv1.GroupName, client.DiscoveryV1().RESTClient()
 	}
 	return s
 }
 
-func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+// request is a list or a watch. It is tried once: when to try again is for us to say, and faults for us to see.
+func (s *apiSource) request(o metav1.ListOptions) *rest.Request {
+	o.LabelSelector = s.selector
+	return s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(string(s.kind)).
+		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
 }
 
-// changes returns what an object says in each peer set.
-func (s *apiSource) changes(o runtime.Object) []zone.Change {
+// seen is an object, with what it says in each peer set.
+type seen struct {
+	key     string // namespace/name
+	version string // its resourceVersion
+	changes []zone.Change
+}
+
+// read turns an object into changes. A panic is contained to its object, which stays as it was.
+func (s *apiSource) read(o runtime.Object) (r seen, err error) {
+	object, ok := o.(metav1.Object)
+	if !ok {
+		return r, fmt.Errorf("the API sent a %T among %s", o, s.kind)
+	}
+	r = seen{key: object.GetNamespace() + "/" + object.GetName(), version: object.GetResourceVersion()}
+	defer func() {
+		if p := recover(); p != nil {
+			r.changes = nil
+			s.panicked(r.key, p, debug.Stack())
+		}
+	}()
+	for _, rules := range s.sets {
+		r.changes = append(r.changes, s.change(rules, o))
+	}
+	return r, nil
+}
+
+// gone returns the changes for an object that is no more.
+func (s *apiSource) gone(key string) []zone.Change {
 	changes := make([]zone.Change, 0, len(s.sets))
 	for _, rules := range s.sets {
-		changes = append(changes, rules.change(o))
+		changes = append(changes, zone.Change{Object: rules.objectOf(s.kind, key)})
 	}
 	return changes
 }
 
-// List reads page after page: all of them, or an error.
-func (s *apiSource) List(ctx context.Context) ([]zone.Change, error) {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return s.listPage(ctx, o)
-	})
-	var changes []zone.Change
-	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
-		changes = append(changes, s.changes(o)...)
+// explain says what was being done, and what would help.
+func (s *apiSource) explain(verb string, err error) error {
+	switch {
+	case err == nil:
 		return nil
-	})
-	return changes, err
-}
-
-func (s *apiSource) listPage(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	o.LabelSelector = s.selector
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	return s.list(ctx, o)
-}
-
-// Run lists and watches until the context ends.
-func (s *apiSource) Run(ctx context.Context, out Sink) {
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := s.listPage(ctx, o)
-			s.note(ctx, s.hint("list", err))
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = s.selector
-			w, err := s.watch(ctx, o)
-			if err == nil && reflect.TypeOf(w) == emptyWatch {
-				err = errConnectionLost
-			}
-			s.note(ctx, s.hint("watch", err))
-			return w, err
-		},
-	}
-	store := &reflectorStore{out: out, changes: s.changes, known: map[string]bool{}}
-	backoff := retry
-	reflector := cache.NewReflectorWithOptions(lw, s.example, store, cache.ReflectorOptions{
-		Name: s.String(), TypeDescription: string(s.kind), Backoff: &backoff, Clock: clockUntil{ctx: ctx},
-	})
-	reflector.RunWithContext(ctx)
-}
-
-// client-go hides a connection that is cut before the reply: it gives an empty watch without an error.
-var (
-	emptyWatch        = reflect.TypeOf(watch.NewEmptyWatch())
-	errConnectionLost = errors.New("the connection was closed before a reply came")
-)
-
-// hint says what was being done.
-func (s *apiSource) hint(verb string, err error) error {
-	if err == nil {
-		return nil
+	case apierrors.IsForbidden(err):
+		where := "a Role in namespace " + s.namespace
+		if s.namespace == "" {
+			where = "a ClusterRole"
+		}
+		return fmt.Errorf("%s %s: forbidden: needs %s with the rule {apiGroups: [%q], resources: [%s], verbs: [list, watch]}: %w",
+			verb, s.kind, where, s.group, s.kind, err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%s %s: the API does not accept our credentials: %w", verb, s.kind, err)
 	}
 	return fmt.Errorf("%s %s: %w", verb, s.kind, err)
 }
-
-// clockUntil is a clock whose waiting ends with a context: a reflector in its back-off does not look at its own.
-type clockUntil struct {
-	clock.RealClock
-	ctx context.Context
-}
-
-// After returns a channel that has the time after d or when the context ends.
-func (c clockUntil) After(d time.Duration) <-chan time.Time {
-	done := make(chan time.Time, 1)
-	go func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case now := <-timer.C:
-			done <- now
-		case <-c.ctx.Done():
-			done <- time.Now()
-		}
-	}()
-	return done
-}
-
-// reflectorStore is where a reflector puts what it reads. It keeps no object, only their names.
-type reflectorStore struct {
-	out     Sink
-	changes func(runtime.Object) []zone.Change
-	known   map[string]bool // by zone.Change.Object; the reflector's goroutine alone uses it
-}
-
-// Add takes an object that is new.
-func (s *reflectorStore) Add(o any) error { return s.Update(o) }
-
-// Update takes an object as it is now.
-func (s *reflectorStore) Update(o any) error {
-	changes := s.changes(o.(runtime.Object))
-	for _, c := range changes {
-		s.known[c.Object] = true
-	}
-	s.out(Batch{Changes: changes})
-	return nil
-}
-
-// Delete takes an object that is gone.
-func (s *reflectorStore) Delete(o any) error {
-	changes := s.changes(o.(runtime.Object))
-	for i, c := range changes {
-		delete(s.known, c.Object)
-		changes[i] = zone.Change{Object: c.Object}
-	}
-	s.out(Batch{Changes: changes})
-	return nil
-}
-
-// Replace takes a complete list: what is not in it is gone.
-func (s *reflectorStore) Replace(list []any, _ string) error {
-	gone := s.known
-	s.known = make(map[string]bool, len(list))
-	b := Batch{Complete: true}
-	for _, o := range list {
-		for _, c := range s.changes(o.(runtime.Object)) {
-			s.known[c.Object] = true
-			delete(gone, c.Object)
-			b.Changes = append(b.Changes, c)
-		}
-	}
-	for name := range gone {
-		b.Changes = append(b.Changes, zone.Change{Object: name})
-	}
-	s.out(b)
-	return nil
-}
-
-// Resync has nothing to do: nothing is kept that could have drifted.
-func (s *reflectorStore) Resync() error { return nil }

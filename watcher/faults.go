@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,10 +13,12 @@ const faultInterval = time.Minute
 
 // Health says how a source is doing.
 type Health struct {
-	Contact time.Time // of the last successful attempt; zero: none yet
-	Since   time.Time // when the fault that lasts began; zero: none lasts
-	Err     error     // of the last attempt; nil: it was successful, or there was none
-	Faults  int       // failed attempts so far
+	Contact  time.Time // of the last successful attempt; zero: none yet
+	Since    time.Time // when the fault that lasts began; zero: none lasts
+	Err      error     // of the last attempt; nil: it was successful, or there was none
+	Faults   int       // failed attempts so far
+	Panics   int       // objects that we failed to read, and left as they were
+	Differed int       // objects that a check found to differ from what the watch had told
 }
 
 // faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last, once
@@ -66,4 +69,21 @@ func (f *faults) note(ctx context.Context, err error) {
 		f.log.Warn("source still unavailable, the last known peers stay", "err", err,
 			"duration", now.Sub(began).Round(time.Second), "attempts", f.count)
 	}
+}
+
+// panicked counts and logs a panic over one object.
+func (f *faults) panicked(key string, p any, stack []byte) {
+	f.mu.Lock()
+	f.health.Panics++
+	f.mu.Unlock()
+	f.log.Error("object cannot be read, it stays as it was: this is a fault of peerdns", "object", key, "err", fmt.Sprint(p),
+		"stack", string(stack))
+}
+
+// differed counts and logs the objects of which a check found something else than the watch had told.
+func (f *faults) differed(keys []string) {
+	f.mu.Lock()
+	f.health.Differed += len(keys)
+	f.mu.Unlock()
+	f.log.Error("the watch had missed changes, they are made up for", "objects", len(keys), "first", keys[0])
 }

@@ -45,6 +45,13 @@ func (r Rules) object(prefix, namespace, name string) string {
 	return prefix + namespace + "/" + name
 }
 
+// objectOf returns the zone's name of an object of a kind, by its namespace/name.
+func (r Rules) objectOf(kind Kind, key string) string {
+	prefix := map[Kind]string{EndpointSlices: slicePrefix, Pods: podPrefix, Endpoints: endpointsPrefix}[kind]
+	namespace, name, _ := strings.Cut(key, "/")
+	return r.object(prefix, namespace, name)
+}
+
 // change returns what an object says.
 func (r Rules) change(o runtime.Object) zone.Change {
 	switch o := o.(type) {

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"peerdns/zone"
 )
@@ -259,7 +259,9 @@ func TestSetsShareSources(t *testing.T) {
 		{Kind: Pods, Namespaces: []string{"shop"}, Selector: app, Rules: Rules{Set: "three"}},
 		{Kind: Endpoints, Namespaces: []string{""}, Selector: everything, Rules: Rules{Set: "four"}},
 	}
-	sources := APISources(fake.NewClientset(podOf("web-0", corev1.PodRunning)), sets, slog.New(slog.DiscardHandler))
+	api := newFakeAPI(t)
+	api.put(podOf("web-0", corev1.PodRunning))
+	sources := APISources(api.client, sets, APIOptions{}, slog.New(slog.DiscardHandler))
 	var names, objects []string
 	for _, source := range sources {
 		names = append(names, source.String())
@@ -283,15 +285,26 @@ func TestSetsShareSources(t *testing.T) {
 
 // A complete list takes away what is not in it, of every set that shares the source.
 func TestACompleteListReplaces(t *testing.T) {
-	var batches []Batch
-	source := &apiSource{sets: []Rules{{Set: "one"}, {Set: "two"}}}
-	store := &reflectorStore{out: func(b Batch) bool { batches = append(batches, b); return true }, changes: source.changes, known: map[string]bool{}}
-	must(t, store.Replace([]any{podOf("a", corev1.PodRunning)}, ""))
-	must(t, store.Add(podOf("b", corev1.PodRunning)))
-	must(t, store.Replace([]any{podOf("b", corev1.PodRunning)}, ""))
-	must(t, store.Delete(podOf("b", corev1.PodRunning)))
+	source := &apiSource{
+		selection: selection{kind: Pods}, sets: []Rules{{Set: "one"}, {Set: "two"}}, change: Rules.change, known: map[string]string{},
+		faults: newFaults(slog.New(slog.DiscardHandler)),
+	}
+	list := func(names ...string) Batch {
+		var all listing
+		for _, name := range names {
+			object, err := source.read(podOf(name, corev1.PodRunning))
+			must(t, err)
+			all.objects = append(all.objects, object)
+		}
+		return source.replace(all)
+	}
+	event := func(kind watch.EventType, name string) Batch {
+		b, err := source.event(watch.Event{Type: kind, Object: podOf(name, corev1.PodRunning)})
+		must(t, err)
+		return b
+	}
 	var got []string
-	for _, b := range batches {
+	for _, b := range []Batch{list("a"), event(watch.Added, "b"), list("b"), event(watch.Deleted, "b")} {
 		text := fmt.Sprint(b.Complete, ":")
 		slices.SortFunc(b.Changes, func(a, b zone.Change) int { return strings.Compare(a.Object, b.Object) })
 		for _, c := range b.Changes {

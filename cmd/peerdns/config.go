@@ -41,6 +41,8 @@ type Config struct {
 	Kubeconfig string   // "": the service account of our pod
 	Context    string
 
+	watcher.APIOptions
+
 	Sets []*PeerSet // one from the flags and the file's top, or those of the file's list
 
 	ShutdownDelay time.Duration
@@ -132,6 +134,9 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 		"the API (repeatable)", parseText)
 	one(s, &c.Kubeconfig, "kubeconfig", "FILE", "", "how to reach the API (default: the service account of our pod)", parseText)
 	one(s, &c.Context, "context", "NAME", "", "context of the kubeconfig (default: its current one)", parseText)
+
+	yes(s, &c.CachedList, "cached-list", "take the first list from the API server's cache: cheaper, and perhaps a little old")
+	one(s, &c.VerifyInterval, "verify-interval", "DURATION", "0s", "time between two checks of the watch against a list; 0s for none", parseDelay)
 
 	s.group("Which of them are peers, and under which names (one peer set; --config may have several)")
 	s.ofSet = true

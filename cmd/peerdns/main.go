@@ -138,7 +138,7 @@ func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 	if err != nil {
 		return nil, faultsOf("kubeconfig", err)
 	}
-	return watcher.APISources(client, c.watched(namespace), log), nil
+	return watcher.APISources(client, c.watched(namespace), c.APIOptions, log), nil
 }
 
 func newStore(c *Config) (*zone.Store, error) {

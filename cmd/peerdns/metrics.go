@@ -67,12 +67,16 @@ var (
 		[]string{"source"}, nil)
 	sourceContact = prometheus.NewDesc("peerdns_source_last_contact_timestamp_seconds",
 		"When an attempt to read the source was last successful, 0 for never.", []string{"source"}, nil)
+	sourcePanics = prometheus.NewDesc("peerdns_source_unread_objects_total",
+		"Objects that peerdns failed to read for a fault of its own, and left as they were.", []string{"source"}, nil)
+	sourceDiffered = prometheus.NewDesc("peerdns_source_missed_changes_total",
+		"Objects that a check (--verify-interval) found to differ from what the watch had told.", []string{"source"}, nil)
 	sourceErrors = prometheus.NewDesc("peerdns_source_errors_total", "Attempts to read the source that failed.", []string{"source"}, nil)
 )
 
 // Describe sends every description.
 func (sourceCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceErrors} {
+	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceErrors, sourcePanics, sourceDiffered} {
 		out <- desc
 	}
 }
@@ -87,7 +91,9 @@ func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- gauge(sourceSynced, truth(s.Synced), s.Source)
 		out <- gauge(sourceUp, truth(s.Err == nil), s.Source)
 		out <- gauge(sourceContact, contact, s.Source)
-		out <- prometheus.MustNewConstMetric(sourceErrors, prometheus.CounterValue, float64(s.Faults), s.Source)
+		for desc, count := range map[*prometheus.Desc]int{sourceErrors: s.Faults, sourcePanics: s.Panics, sourceDiffered: s.Differed} {
+			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), s.Source)
+		}
 	}
 }
 

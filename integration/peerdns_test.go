@@ -22,7 +22,7 @@ import (
 func TestSlicesBecomeAnswers(t *testing.T) {
 	c := startCluster(t)
 	admin, ctx := c.Admin(), t.Context()
-	p := start(t, "--zone=peers.test", "--kubeconfig="+c.reader(t, "endpointslices"), "--namespace="+namespace, "--shutdown-delay=0s")
+	p := start(t, "--zone=peers.test", "--kubeconfig="+c.reader(t, "endpointslices"), "--namespace="+namespace, "--shutdown-delay=0s", "--stale-after=0s")
 	const web = "web.shop.svc.peers.test."
 
 	expect(t, p.dig(t, web, "A"), "status: NXDOMAIN", `flags: qr aa rd;`, `^peers\.test\.\s+2\s+IN\s+SOA\s+ns\.dns\.peers\.test\.`)
@@ -103,10 +103,15 @@ func TestSlicesBecomeAnswers(t *testing.T) {
 		if got, want := p.short(t, web, "A"), v4Of("web", 0, 1); !slices.Equal(got, want) {
 			t.Errorf("while the API is away: got %v, want %v", got, want)
 		}
+		expect(t, p.dig(t, web, "A"), `EDE: 3 \(Stale Answer\): \(endpointslices in namespace shop: no contact for`)
+		expect(t, p.dig(t, "stranger."+web, "A"), `EDE: 19 \(Stale NXDOMAIN Answer\)`)
 		must(t, c.Restart(ctx, controlplane.APIServer))
 		p.awaitLog(t, `source recovered`)
 		runPod(t, admin, "web", 2)
 		p.await(t, v4Of("web", 0, 1, 2), web, "A")
+		if text := p.dig(t, web, "A"); strings.Contains(text, "EDE") {
+			t.Errorf("the API is back, and yet:\n%s", text)
+		}
 	})
 
 	t.Run("SIGTERM", func(t *testing.T) {

@@ -26,7 +26,7 @@ func (p messagePath) chaos(q *query) answer {
 		text = p.serverID
 	}
 	if text == "" {
-		return answer{rcode: dns.RcodeRefused, extended: notAuthoritative()}
+		return answer{rcode: dns.RcodeRefused, extended: says(notAuthoritative())}
 	}
 	a := answer{authoritative: true}
 	if q.qtype == dns.TypeTXT || q.qtype == dns.TypeANY {

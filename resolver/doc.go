@@ -33,7 +33,7 @@
 //	RFC 7873, 9018            all, but cookies are never demanded
 //	RFC 8482 §4.1             all: ANY gets one RRset
 //	RFC 8906                  all: whatever is a query is told something
-//	RFC 8914                  in part: codes 0 (who is left out at a name), 14, 18 and 20
+//	RFC 8914                  in part: codes 0 (who is left out at a name), 3, 14, 18, 19 and 20
 //	RFC 8945                  in part: there are no keys, and who signs is told BADKEY
 //	RFC 9619                  all: one question, no more and no less
 package resolver

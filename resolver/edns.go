@@ -92,8 +92,8 @@ func (p messagePath) replyOPT(q *query, a *answer, on occasion) *dns.OPT {
 	if q.opt.keepalive && on.over != udp {
 		o.Option = append(o.Option, &dns.EDNS0_TCP_KEEPALIVE{Code: dns.EDNS0TCPKEEPALIVE, Timeout: keepaliveTimeout})
 	}
-	if a.extended != nil {
-		o.Option = append(o.Option, a.extended)
+	for _, extended := range a.extended {
+		o.Option = append(o.Option, extended)
 	}
 	if q.opt.padding && on.over == tls {
 		o.Option = append(o.Option, new(dns.EDNS0_PADDING)) // how much, pack knows
@@ -173,6 +173,30 @@ func (p messagePath) early() *dns.EDNS0_EDE {
 		text = p.notReady()
 	}
 	return &dns.EDNS0_EDE{InfoCode: dns.ExtendedErrorCodeNotReady, ExtraText: readable(text)}
+}
+
+// addStale says of what comes from a zone that it may be old (RFC 8914 §4.4, §4.20).
+func (p messagePath) addStale(q *query, a *answer) {
+	if q.opt == nil || p.stale == nil || !a.authoritative || q.qclass != dns.ClassINET {
+		return
+	}
+	text := p.stale()
+	if text == "" {
+		return
+	}
+	code := dns.ExtendedErrorCodeStaleAnswer
+	if a.rcode == dns.RcodeNameError {
+		code = dns.ExtendedErrorCodeStaleNXDOMAINAnswer
+	}
+	a.extended = append(a.extended, &dns.EDNS0_EDE{InfoCode: code, ExtraText: readable(text)})
+}
+
+// says is one extended error, or none for nil.
+func says(e *dns.EDNS0_EDE) []*dns.EDNS0_EDE {
+	if e == nil {
+		return nil
+	}
+	return []*dns.EDNS0_EDE{e}
 }
 
 func notAuthoritative() *dns.EDNS0_EDE {

@@ -27,6 +27,7 @@ type messagePath struct {
 	serverID   string        // for NSID and id.server; "": neither
 	version    string        // for version.server; "": none
 	notReady   func() string // why there is no view yet; nil: nobody knows
+	stale      func() string // since when and why the view is old; "", or nil: it is not
 	cookies    *cookies      // nil: none are given
 }
 
@@ -47,6 +48,7 @@ func (p messagePath) reply(view *zone.View, msg []byte, on occasion) (reply []by
 		return nil, true
 	}
 	a := p.answerTo(view, &q, on)
+	p.addStale(&q, &a)
 	limit := p.limit(&q, on.over)
 	reply = pack(&q, &a, p.replyOPT(&q, &a, on), limit)
 	if a.extended != nil && reply[2]&(flagTC>>8) != 0 {
@@ -66,7 +68,7 @@ type answer struct {
 	answer, authority rrsets // must be there: TC if they do not fit
 	additional        iter.Seq2[zone.Name, zone.RRset]
 
-	extended *dns.EDNS0_EDE // RFC 8914; nil for none
+	extended []*dns.EDNS0_EDE // RFC 8914
 }
 
 // rrsets is one section: at most one RRset and its owner name.
@@ -84,13 +86,13 @@ func (p messagePath) answerTo(view *zone.View, q *query, on occasion) answer {
 	case q.rcode != dns.RcodeSuccess:
 		return answer{rcode: q.rcode}
 	case !p.allow.has(on.client): // before anything that a zone says
-		return answer{rcode: dns.RcodeRefused, extended: prohibited()}
+		return answer{rcode: dns.RcodeRefused, extended: says(prohibited())}
 	case q.question == nil: // for a cookie only (RFC 7873 §5.4)
 		return answer{}
 	case q.qclass == dns.ClassCHAOS:
 		return p.chaos(q)
 	case q.qclass != dns.ClassINET:
-		return answer{rcode: dns.RcodeRefused, extended: notAuthoritative()}
+		return answer{rcode: dns.RcodeRefused, extended: says(notAuthoritative())}
 	case q.qtype == dns.TypeAXFR || q.qtype == dns.TypeIXFR:
 		return answer{rcode: dns.RcodeRefused}
 	}
@@ -104,16 +106,16 @@ func (p messagePath) answerTo(view *zone.View, q *query, on occasion) answer {
 	case zone.NXDomain:
 		return negative(dns.RcodeNameError, result, view.ExcludedAt(q.name))
 	case zone.NotSynced:
-		return answer{rcode: dns.RcodeServerFailure, early: true, extended: p.early()}
+		return answer{rcode: dns.RcodeServerFailure, early: true, extended: says(p.early())}
 	}
-	return answer{rcode: dns.RcodeRefused, extended: notAuthoritative()}
+	return answer{rcode: dns.RcodeRefused, extended: says(notAuthoritative())}
 }
 
 // negative is NXDOMAIN or NODATA, with the SOA that says for how long (RFC 2308 §3), and with who is known at the name
 // but left out.
 func negative(rcode int, result zone.Result, left []*zone.Exclusion) answer {
 	return answer{
-		rcode: rcode, authoritative: true, authority: rrsets{owner: result.Zone, set: result.SOA}, extended: excluded(left),
+		rcode: rcode, authoritative: true, authority: rrsets{owner: result.Zone, set: result.SOA}, extended: says(excluded(left)),
 	}
 }
 

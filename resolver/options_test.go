@@ -142,6 +142,30 @@ func TestTheTurnIsFair(t *testing.T) {
 	}
 }
 
+// What comes from a zone that may be old says so, and why a peer is left out all the same.
+func TestStaleAnswersSaySo(t *testing.T) {
+	old := ""
+	p := messagePath{maxUDPSize: 1232, stale: func() string { return old }}
+	store := shop(t)
+	left := peer("web", "left", "192.0.2.77")
+	left.Pod = "left"
+	store.Apply(zone.Change{Object: "x", Excluded: []zone.Exclusion{{Peer: left, Reason: zone.NotReady}}})
+	for _, test := range []struct{ name, fresh, stale string }{
+		{"web.shop.svc.peers.test.", "", "3 2m"},
+		{"nosuch.shop.svc.peers.test.", "", "19 2m"},
+		{"left.web.shop.svc.peers.test.", "0 pod shop/left excluded: not-ready", "0 pod shop/left excluded: not-ready; 19 2m"},
+		{"other.test.", "20 ", "20 "},
+	} {
+		for text, want := range map[string]string{"": test.fresh, "2m": test.stale} {
+			old = text
+			reply, _ := p.reply(store.View(), packed(t, question(test.name, dns.TypeA).SetEdns0(1232, false)), occasion{})
+			if got := extendedError(unpacked(t, reply)); got != want {
+				t.Errorf("%s, stale %q: got %q, want %q", test.name, text, got, want)
+			}
+		}
+	}
+}
+
 func TestTheReasonForNoAnswerYet(t *testing.T) {
 	p := messagePath{maxUDPSize: 1232, notReady: func() string { return "waits for pods: \x1bforbidden" }}
 	reply, _ := p.reply(newStore(t, "peers.test.").View(), packed(t, question("peers.test.", dns.TypeA).SetEdns0(1232, false)), occasion{})

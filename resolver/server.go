@@ -53,6 +53,10 @@ type Options struct {
 	// before it. Any goroutine may call it. nil says nothing.
 	NotReady func() string
 
+	// Stale says since when the zones are old and why, in a few words for people: the text of the extended error of
+	// replies meanwhile. "" while they are not. Any goroutine may call it, for every reply with OPT. nil: never.
+	Stale func() string
+
 	// MaxUDPSize is the size of the largest reply over UDP, whatever the client would take, and what our OPT says:
 	// 512 to 65507 octets. 0 means DefaultMaxUDPSize.
 	MaxUDPSize int
@@ -172,7 +176,7 @@ func newServer(opts Options, zones Viewer) *Server {
 	return &Server{
 		path: messagePath{
 			maxUDPSize: opts.MaxUDPSize, allow: opts.Allow, serverID: opts.ServerID, version: opts.Version,
-			notReady: opts.NotReady, cookies: newCookies(time.Now()),
+			notReady: opts.NotReady, stale: opts.Stale, cookies: newCookies(time.Now()),
 		},
 		sorted:     opts.Sorted,
 		zones:      zones,

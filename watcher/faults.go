@@ -6,6 +6,9 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // faultInterval is how often a fault that lasts is logged again.
@@ -21,15 +24,16 @@ type Health struct {
 	Differed int       // objects that a check found to differ from what the watch had told
 }
 
-// faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last, once
-// when they end.
+// faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last and when
+// the API gives another reason, once when they end.
 type faults struct {
 	log *slog.Logger
 
 	mu     sync.Mutex // guards what follows
 	health Health
-	logged time.Time // the last time that the fault that lasts was logged
-	count  int       // failed attempts since it began
+	logged time.Time           // the last time that the fault that lasts was logged
+	reason metav1.StatusReason // of the fault that was logged
+	count  int                 // failed attempts since it began
 }
 
 func newFaults(log *slog.Logger) *faults { return &faults{log: log} }
@@ -62,10 +66,10 @@ func (f *faults) note(ctx context.Context, err error) {
 	f.count++
 	switch {
 	case began.IsZero():
-		h.Since, f.logged, f.count = now, now, 1
+		h.Since, f.logged, f.reason, f.count = now, now, apierrors.ReasonForError(err), 1
 		f.log.Warn("source unavailable, the last known peers stay", "err", err)
-	case now.Sub(f.logged) >= faultInterval:
-		f.logged = now
+	case now.Sub(f.logged) >= faultInterval || apierrors.ReasonForError(err) != f.reason:
+		f.logged, f.reason = now, apierrors.ReasonForError(err)
 		f.log.Warn("source still unavailable, the last known peers stay", "err", err,
 			"duration", now.Sub(began).Round(time.Second), "attempts", f.count)
 	}

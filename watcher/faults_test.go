@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // A fault is logged when it begins, once a minute while it lasts, and when it ends; and its health says so all the time.
@@ -29,8 +32,11 @@ func TestFaultsAreLoggedSparsely(t *testing.T) {
 		if h := f.Health(); !errors.Is(h.Err, refused) || h.Since != began || h.Contact != contact || h.Faults != 150 {
 			t.Errorf("while it lasts: got %+v", h)
 		}
+		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+		f.note(t.Context(), forbidden) // the 151st attempt
+		f.note(t.Context(), forbidden)
 		f.note(t.Context(), nil)
-		if h := f.Health(); h.Err != nil || !h.Since.IsZero() || !h.Contact.After(contact) || h.Faults != 150 {
+		if h := f.Health(); h.Err != nil || !h.Since.IsZero() || !h.Contact.After(contact) || h.Faults != 152 {
 			t.Errorf("after it: got %+v", h)
 		}
 		ended, cancel := context.WithCancel(t.Context())
@@ -40,7 +46,7 @@ func TestFaultsAreLoggedSparsely(t *testing.T) {
 			t.Errorf("an end is no fault: got %v", h.Err)
 		}
 		for text, want := range map[string]int{
-			"source unavailable": 1, "source still unavailable": 2, "source recovered": 1, "duration=2m30s attempts=150": 1,
+			"source unavailable": 1, "source still unavailable": 3, "forbidden": 1, "source recovered": 1, "duration=2m30s attempts=152": 1,
 		} {
 			if got := strings.Count(log.text.String(), text); got != want {
 				t.Errorf("%q: got %d lines, want %d:\n%s", text, got, want, log.text.String())

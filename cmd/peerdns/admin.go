@@ -112,6 +112,16 @@ func waiting(sources []watcher.Status) string {
 	return "not synced yet"
 }
 
+// stale says which source has failed for how long, if it is longer than that.
+func stale(sources []watcher.Status, after time.Duration, now time.Time) string {
+	for _, s := range sources {
+		if s.Err != nil && !s.Since.IsZero() && now.Sub(s.Since) >= after {
+			return fmt.Sprintf("%s: no contact for %s: %v", s.Source, now.Sub(s.Since).Round(time.Second), s.Err)
+		}
+	}
+	return ""
+}
+
 // waitsFor says what a source that is not synced waits for.
 func waitsFor(s watcher.Status) string {
 	if s.Err == nil {

@@ -45,6 +45,7 @@ type Config struct {
 
 	Sets []*PeerSet // one from the flags and the file's top, or those of the file's list
 
+	StaleAfter    time.Duration
 	ShutdownDelay time.Duration
 	LogLevel      slog.Level
 	LogFormat     string // text or json
@@ -75,7 +76,7 @@ func newPeerSet(name, origin string) *PeerSet {
 func parseConfig(args []string, getenv func(string) string) (c *Config, help string, faults []error) {
 	set := newPeerSet("", "")
 	host, _ := os.Hostname() // without one there is no default
-	c = &Config{ServerID: host[:min(len(host), resolver.MaxServerID)], Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, MaxUDPSize: resolver.DefaultMaxUDPSize, AnswerOrder: answersRotate, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
+	c = &Config{ServerID: host[:min(len(host), resolver.MaxServerID)], Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, MaxUDPSize: resolver.DefaultMaxUDPSize, AnswerOrder: answersRotate, StaleAfter: time.Minute, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
 	s := &settings{}
 	c.bind(s, set)
 	faults = s.parseArgs(args)
@@ -137,6 +138,8 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 
 	yes(s, &c.CachedList, "cached-list", "take the first list from the API server's cache: cheaper, and perhaps a little old")
 	one(s, &c.VerifyInterval, "verify-interval", "DURATION", "0s", "time between two checks of the watch against a list; 0s for none", parseDelay)
+
+	one(s, &c.StaleAfter, "stale-after", "DURATION", "1m", "how long a source may fail before answers say that they may be old", parseDelay)
 
 	s.group("Which of them are peers, and under which names (one peer set; --config may have several)")
 	s.ofSet = true

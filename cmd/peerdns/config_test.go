@@ -95,6 +95,8 @@ func TestFaultsOfConfiguration(t *testing.T) {
 		{"--ttl=5", `--ttl: "5" is not a TTL: want whole seconds`},
 		{"--ttl=600000h", `--ttl: "600000h" is not a TTL: want whole seconds`},
 		{"--negative-ttl=x", `--negative-ttl: "x" is not a TTL: want whole seconds`},
+		{"--stale-after=x", `--stale-after: "x" is not a duration: want`},
+		{"--verify-interval=-1s", `--verify-interval: "-1s" is not a duration: want`},
 		{"--shutdown-delay=-1s", `--shutdown-delay: "-1s" is not a duration: want`},
 		{"--log-level=loud", `--log-level: "loud" is not a log level: want debug, info, warn, error`},
 		{"--log-format=xml", `--log-format: "xml" is not a log format: want text or json`},

@@ -183,7 +183,9 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 		Listen: c.Listen, ListenTLS: c.ListenTLS, TLS: resolver.TLSFiles{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile},
 		Allow: c.Allow, MaxUDPSize: c.MaxUDPSize, Sorted: c.AnswerOrder == answersSorted,
 		ServerID: c.ServerID, Version: "peerdns " + versionText(),
-		NotReady: func() string { return waiting(watched.Status()) }, Log: log,
+		NotReady: func() string { return waiting(watched.Status()) },
+		Stale:    func() string { return stale(watched.Status(), c.StaleAfter, time.Now()) },
+		Log:      log,
 	}, store)
 	if err != nil {
 		return err

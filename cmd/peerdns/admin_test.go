@@ -1,0 +1,32 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"peerdns/watcher"
+)
+
+func TestStaleNamesTheFirstSourceThatFailsForLong(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	failing := func(since time.Duration) watcher.Status {
+		return watcher.Status{Source: "pods in namespace shop", Synced: true, Health: watcher.Health{
+			Since: now.Add(-since), Err: errors.New("connection refused"),
+		}}
+	}
+	for _, test := range []struct {
+		sources []watcher.Status
+		want    string
+	}{
+		{nil, ""},
+		{[]watcher.Status{{Source: "fine", Health: watcher.Health{Contact: now.Add(-time.Hour)}}}, ""},
+		{[]watcher.Status{failing(59 * time.Second)}, ""},
+		{[]watcher.Status{failing(59 * time.Second), failing(90 * time.Second)}, "pods in namespace shop: no contact for 1m30s: connection refused"},
+		{[]watcher.Status{failing(time.Minute)}, "pods in namespace shop: no contact for 1m0s: connection refused"},
+	} {
+		if got := stale(test.sources, time.Minute, now); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}

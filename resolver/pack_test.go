@@ -111,3 +111,29 @@ func TestCompression(t *testing.T) {
 		t.Errorf("the target %s is not there in full: %q", srv.Target, reply[rdata:])
 	}
 }
+
+// Over TCP a set is whole up to 65,535 octets; what exceeds them is cut at a whole record, with TC, and counted.
+func TestLargeSetsOverTCP(t *testing.T) {
+	store := newStore(t, "peers.test.")
+	store.Apply(peersOf("large", 3000, false), peersOf("vast", 6000, false))
+	s := newServer(Options{MaxUDPSize: DefaultMaxUDPSize}, store)
+	ask := func(service string, over proto) (m *dns.Msg) {
+		msg := packed(t, question(service+".shop.svc.peers.test.", dns.TypeA))
+		s.answer(msg, s.occasion(testClient, over), nil, nil, func(reply []byte) {
+			checkWhole(t, reply)
+			m = unpacked(t, reply)
+		})
+		return m
+	}
+	if m := ask("large", tcp); len(m.Answer) != 3000 || m.Truncated {
+		t.Errorf("3,000 peers: %d answers, TC %t", len(m.Answer), m.Truncated)
+	}
+	if m := ask("vast", tls); len(m.Answer) < 4000 || len(m.Answer) == 6000 || !m.Truncated {
+		t.Errorf("6,000 peers: %d answers, TC %t", len(m.Answer), m.Truncated)
+	}
+	ask("large", udp)
+	ask("vast", udp)
+	if got := s.Truncated(); got["udp"] != 2 || got["tcp"] != 0 || got["tls"] != 1 {
+		t.Errorf("counted %v", got)
+	}
+}

@@ -161,8 +161,8 @@ func (q *query) readRecord(msg []byte, off int, additional bool) (int, error) {
 func (q *query) readTSIG(msg []byte, off int, additional bool) error {
 	rr, end, err := dns.UnpackRR(msg, off)
 	tsig, ok := rr.(*dns.TSIG)
-	if err != nil || end != len(msg) || !ok || !additional || tsig.Hdr.Class != dns.ClassANY {
-		return errForm // RFC 8945 §4.2, §5.1
+	if err != nil || end != len(msg) || !ok || !additional || tsig.Hdr.Class != dns.ClassANY || tsig.Algorithm == "" {
+		return errForm // RFC 8945 §4.2, §5.1; the library takes no RDATA at all for an empty one
 	}
 	q.tsig = tsig
 	return nil

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/theory/jsonpath"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -79,16 +78,19 @@ func (m *membership) warn(p *corev1.Pod, key string, err error) {
 }
 
 // evaluator returns a function that evaluates JSONPath expressions (RFC 9535) on the pod as JSON, which is made when it
-// is first needed.
+// is first needed. Its cost is bounded, see path.go.
 func evaluator(p *corev1.Pod) func(expression string) (string, error) {
 	var document any
 	return func(expression string) (string, error) {
-		path, err := jsonpath.Parse(expression)
+		path, err := parsePath(expression)
 		if err != nil {
-			return "", fmt.Errorf("%q is no JSONPath: %w", expression, err)
+			return "", err
 		}
 		if document == nil {
-			text, err := json.Marshal(p)
+			// Managed fields name no node, and alone in a pod they may be as deep as whoever writes them likes.
+			bare := *p
+			bare.ManagedFields = nil
+			text, err := json.Marshal(&bare)
 			if err == nil {
 				err = json.Unmarshal(text, &document)
 			}
@@ -96,13 +98,19 @@ func evaluator(p *corev1.Pod) func(expression string) (string, error) {
 				return "", fmt.Errorf("write the pod as JSON: %w", err)
 			}
 		}
-		found := path.Select(document)
+		found, err := path.find(document)
+		if err != nil {
+			return "", fmt.Errorf("%q %w", expression, err)
+		}
 		if len(found) != 1 {
 			return "", fmt.Errorf("%q finds %d values: want one", expression, len(found))
 		}
 		text, ok := found[0].(string)
 		if !ok {
 			return "", fmt.Errorf("%q finds %s: want a text", expression, jsonType(found[0]))
+		}
+		if len(text) > maxNodeName {
+			return "", fmt.Errorf("%q finds a text of %d octets: want at most %d", expression, len(text), maxNodeName)
 		}
 		return text, nil
 	}

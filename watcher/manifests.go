@@ -2,9 +2,7 @@ package watcher
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,13 +13,9 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"peerdns/zone"
 )
-
-// settle is how long after an event the files are read again: an editor takes several steps to save one.
-const settle = 50 * time.Millisecond
 
 // Manifests is the source that reads objects from files, as "kubectl get -o yaml" or "-o json" prints them, instead of
 // the API. It follows the files. A file that cannot be read, or not whole, keeps the objects that it had.
@@ -33,18 +27,13 @@ type Manifests struct {
 
 	broken atomic.Pointer[error] // of the first file that cannot be read; nil for none
 
-	// These belong to whoever runs List or Run, of which there is one at a time.
-	files map[string]*manifestFile // by path
-	said  map[string]bool          // objects that have been sent
-}
+	interval time.Duration // after which the files are looked at without an event
 
-// manifestFile is a file as it was last read.
-type manifestFile struct {
-	sum     [sha256.Size]byte // of the text that was last decoded
-	decoded bool              // sum is valid, and the last try could read the file
-	err     error             // of the last try; nil when it was good
-	good    bool              // some try was good
-	changes []zone.Change
+	// These belong to whoever runs List or Run, of which there is one at a time.
+	files   map[string]*manifestFile // by path
+	said    map[string]bool          // objects that have been sent
+	changed bool                     // the files say something else than what was sent
+	follow  followed
 }
 
 // NewManifests returns the source that reads the files and folders at paths. Of a folder it reads the files in it
@@ -58,7 +47,10 @@ func NewManifests(paths []string, sets []PeerSet, log *slog.Logger) (*Manifests,
 		}
 		cleaned = append(cleaned, filepath.Clean(path))
 	}
-	m := &Manifests{paths: cleaned, sets: sets, log: log, files: map[string]*manifestFile{}, said: map[string]bool{}}
+	m := &Manifests{
+		paths: cleaned, sets: sets, log: log, interval: lookInterval,
+		files: map[string]*manifestFile{}, said: map[string]bool{},
+	}
 	m.faults = newFaults(log.With("source", m.String()))
 	return m, errors.Join(errs...)
 }
@@ -75,8 +67,12 @@ func (m *Manifests) Health() Health {
 func (m *Manifests) String() string { return "manifests in " + strings.Join(m.paths, ", ") }
 
 // List reads every file once.
-func (m *Manifests) List(context.Context) ([]zone.Change, error) {
-	errs := []error{m.read()}
+func (m *Manifests) List(ctx context.Context) ([]zone.Change, error) {
+	err := m.round(ctx, nil)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // and the round may still be running
+	}
+	errs := []error{err}
 	for _, path := range slices.Sorted(maps.Keys(m.files)) {
 		errs = append(errs, m.files[path].err)
 	}
@@ -87,18 +83,21 @@ func (m *Manifests) List(context.Context) ([]zone.Change, error) {
 func (m *Manifests) Run(ctx context.Context, out Sink) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		m.log.Error("files are not followed: changes to them will not be seen", "err", err)
+		m.log.Error("no events of files: changes are seen late", "err", err, "interval", m.interval)
 	} else {
 		defer notify.Close()
 	}
-	for {
-		// Watch first, so that what changes while we read is read again.
-		if notify != nil {
-			m.watch(notify)
-		}
-		m.note(ctx, m.read())
-		if m.complete() && !out(Batch{Changes: m.changes(), Complete: true}) {
+	for synced := false; ; {
+		err := m.round(ctx, notify)
+		if ctx.Err() != nil {
 			return
+		}
+		m.note(ctx, err)
+		if m.complete() && (!synced || m.changed) {
+			if !out(Batch{Changes: m.changes(), Complete: true}) {
+				return
+			}
+			synced = true
 		}
 		if !m.awaitChange(ctx, notify) {
 			return
@@ -106,59 +105,22 @@ func (m *Manifests) Run(ctx context.Context, out Sink) {
 	}
 }
 
-// watch asks for events of every folder in which something decides what the paths are. A folder is watched and not a
-// file, since an editor's rename or the swap of a ConfigMap's link leaves a watched file behind.
-func (m *Manifests) watch(notify *fsnotify.Watcher) {
-	watched := notify.WatchList()
-	for _, path := range m.paths {
-		for _, dir := range foldersToWatch(path) {
-			if slices.Contains(watched, dir) {
-				continue
-			}
-			if err := notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				m.log.Warn("folder is not followed", "err", err, "path", dir)
-			}
+// round watches and reads everything once. It returns when the context ends even if the file system hangs; then what
+// belongs to the round must not be touched any more.
+func (m *Manifests) round(ctx context.Context, notify *fsnotify.Watcher) error {
+	done := make(chan error, 1)
+	go func() {
+		// Watch first, so that what changes while we read is read again.
+		if notify != nil {
+			m.watch(notify)
 		}
-	}
-}
-
-func foldersToWatch(path string) []string {
-	dirs := []string{filepath.Dir(path)}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		dirs = append(dirs, path)
-	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		dirs = append(dirs, filepath.Dir(target))
-	}
-	for parent := filepath.Dir(path); parent != filepath.Dir(parent); parent = filepath.Dir(parent) {
-		if info, err := os.Lstat(parent); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			dirs = append(dirs, filepath.Dir(parent))
-		}
-	}
-	return dirs
-}
-
-// awaitChange returns true a moment after something has happened to the files, false when the context ended.
-func (m *Manifests) awaitChange(ctx context.Context, notify *fsnotify.Watcher) bool {
-	if notify == nil {
-		<-ctx.Done()
-		return false
-	}
-	var settled <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-settled:
-			return true
-		case <-notify.Events:
-		case err := <-notify.Errors:
-			// Events may have been lost: reading everything again makes up for them.
-			m.log.Warn("following files", "err", err)
-		}
-		if settled == nil {
-			settled = time.After(settle)
-		}
+		done <- m.read()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -185,6 +147,7 @@ func (m *Manifests) read() error {
 		if !found[path] {
 			m.log.Info("manifest is gone", "path", path)
 			delete(m.files, path)
+			m.changed = true
 		}
 	}
 	m.broken.Store(nil)
@@ -197,6 +160,7 @@ func (m *Manifests) read() error {
 	return errors.Join(errs...)
 }
 
+// manifestPaths returns the files to read at a path.
 func manifestPaths(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -211,51 +175,25 @@ func manifestPaths(path string) ([]string, error) {
 	}
 	var paths []string
 	for _, entry := range entries {
-		name := entry.Name()
-		switch filepath.Ext(name) {
-		case ".yaml", ".yml", ".json":
-			if info, err := os.Stat(filepath.Join(path, name)); !strings.HasPrefix(name, ".") && (err != nil || !info.IsDir()) {
-				paths = append(paths, filepath.Join(path, name))
-			}
+		if file := filepath.Join(path, entry.Name()); isManifest(entry.Name()) && !isFolder(file) {
+			paths = append(paths, file)
 		}
 	}
 	return paths, nil
 }
 
-func (m *Manifests) readFile(path string) {
-	file := m.files[path]
-	if file == nil {
-		file = new(manifestFile)
-		m.files[path] = file
+// isManifest tells whether a file of this name is read in a folder.
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(name, ".")
 	}
-	text, err := os.ReadFile(path)
-	var objects []manifestObject
-	if err == nil {
-		sum := sha256.Sum256(text)
-		if file.decoded && sum == file.sum {
-			return
-		}
-		file.sum = sum
-		objects, err = decodeManifests(path, text)
-		file.decoded = true
-	} else {
-		file.decoded = false
-	}
-	file.err = err
-	if err != nil {
-		m.log.Error("manifest cannot be read, its last good objects stay", "err", err, "path", path, "objects", len(file.changes))
-		return
-	}
-	file.good = true
-	file.changes = file.changes[:0:0]
-	for _, o := range objects {
-		for _, set := range m.sets {
-			if set.Kind == o.kind && set.selects(o.object.(metav1.Object)) {
-				file.changes = append(file.changes, set.change(o.object))
-			}
-		}
-	}
-	m.log.Debug("manifest read", "path", path, "objects", len(file.changes))
+	return false
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // complete tells whether every file has been good once.
@@ -271,6 +209,7 @@ func (m *Manifests) complete() bool {
 // changes returns all that the files say, and that what they no longer speak of is gone. Of several files that have
 // the same object the last by path counts.
 func (m *Manifests) changes() []zone.Change {
+	m.changed = false
 	gone := m.said
 	m.said = map[string]bool{}
 	byObject := map[string]zone.Change{}

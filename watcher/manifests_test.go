@@ -85,6 +85,13 @@ func follow(t *testing.T, log io.Writer, paths ...string) *zone.Store {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	source, err := NewManifests(paths, everySlice(), logger)
 	must(t, err)
+	source.interval = time.Hour // events have to do
+	return run(t, source, logger)
+}
+
+// run runs a watcher over a source until the test ends.
+func run(t *testing.T, source Source, logger *slog.Logger) *zone.Store {
+	t.Helper()
 	store := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

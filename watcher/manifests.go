@@ -80,6 +80,7 @@ func (m *Manifests) List(ctx context.Context) ([]zone.Change, error) {
 }
 
 // Run reads the files and follows them until the context ends. The first batch comes when every file could be read.
+// A file that comes later and cannot be read has no objects, and holds up none.
 func (m *Manifests) Run(ctx context.Context, out Sink) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -93,7 +94,8 @@ func (m *Manifests) Run(ctx context.Context, out Sink) {
 			return
 		}
 		m.note(ctx, err)
-		if m.complete() && (!synced || m.changed) {
+		first := !synced && err == nil && m.complete()
+		if first || synced && m.changed {
 			if !out(Batch{Changes: m.changes(), Complete: true}) {
 				return
 			}

@@ -277,6 +277,36 @@ func TestManifestsAreNotCompleteWhileAFileIsBroken(t *testing.T) {
 	awaitAddresses(t, store, "192.0.2.1 192.0.2.2", "NXDOMAIN", "192.0.2.1")
 }
 
+// After the first batch a file that has never been good has no objects, and the others go on.
+func TestANewBrokenManifestHoldsUpNoOther(t *testing.T) {
+	dir, log := t.TempDir(), newLog()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, a, slice("a", "192.0.2.1"))
+	store := follow(t, log, dir)
+	awaitAddresses(t, store, "192.0.2.1")
+	write(t, b, "kind: [\n")
+	log.await(t, "b.yaml:")
+	write(t, a, slice("a", "192.0.2.2"))
+	awaitAddresses(t, store, "192.0.2.2", "NXDOMAIN")
+	write(t, b, slice("b", "192.0.2.3"))
+	awaitAddresses(t, store, "192.0.2.2 192.0.2.3", "NXDOMAIN")
+}
+
+// A path that goes away before it was read once is no empty source.
+func TestManifestsAreNotCompleteWithoutTheirPath(t *testing.T) {
+	dir, log := filepath.Join(t.TempDir(), "a"), newLog()
+	must(t, os.Mkdir(dir, 0o700))
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	source, err := NewManifests([]string{dir}, everySlice(), logger)
+	must(t, err)
+	must(t, os.Remove(dir))
+	store := run(t, source, logger)
+	log.await(t, "source unavailable")
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), slice("a", "192.0.2.1"))
+	awaitAddresses(t, store, "192.0.2.1", "NXDOMAIN")
+}
+
 func TestManifestsAreSelected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	labelled := strings.Replace(slice("b", "192.0.2.2"), "labels: {", "labels: {app: web, ", 1)

@@ -2,14 +2,20 @@ package watcher
 
 import (
 	"crypto/sha256"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"peerdns/zone"
 )
+
+// MaxFileSize is how many octets of a file are read at most.
+const MaxFileSize = 64 << 20
 
 // racy is how long after a change a file may change again and keep its time: file systems tell times in steps.
 const racy = 2 * time.Second
@@ -55,7 +61,7 @@ func (m *Manifests) readFile(path string) {
 // decodeFile reads a file, and decodes it if its text is not the one that was decoded last.
 func (m *Manifests) decodeFile(path string, file *manifestFile) (isNew bool, err error) {
 	began := time.Now()
-	text, info, err := readWithInfo(path)
+	text, info, err := readRegular(path)
 	if err != nil {
 		file.info = nil
 		return false, err
@@ -83,12 +89,42 @@ func (m *Manifests) decodeFile(path string, file *manifestFile) (isNew bool, err
 	return true, nil
 }
 
-func readWithInfo(path string) ([]byte, fs.FileInfo, error) {
-	// The state before the text: a change in between shows in the next state.
-	info, err := os.Stat(path)
+// ReadFile returns the text of a regular file of at most MaxFileSize octets. It never waits for somebody to write.
+func ReadFile(path string) ([]byte, error) {
+	text, _, err := readRegular(path)
+	return text, err
+}
+
+func readRegular(path string) ([]byte, fs.FileInfo, error) {
+	// Without O_NONBLOCK the open of a pipe waits for its other end.
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err := os.ReadFile(path)
-	return text, info, err
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := checkRegular(path, info); err != nil {
+		return nil, nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(file, MaxFileSize+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(text) > MaxFileSize {
+		return nil, nil, fmt.Errorf("%s: is too large: want at most %d MiB", path, MaxFileSize>>20)
+	}
+	return text, info, nil
+}
+
+func checkRegular(path string, info fs.FileInfo) error {
+	if info.Mode().IsRegular() {
+		return nil
+	}
+	if info.IsDir() {
+		return fmt.Errorf("%s: is a folder: want a file", path)
+	}
+	return fmt.Errorf("%s: is no regular file (%s): want one", path, info.Mode().Type())
 }

@@ -3,6 +3,7 @@ package watcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -33,23 +34,27 @@ type Manifests struct {
 	files   map[string]*manifestFile // by path
 	said    map[string]bool          // objects that have been sent
 	changed bool                     // the files say something else than what was sent
+	passed  map[string]bool          // what is no regular file in a folder, and has been logged
 	follow  followed
 }
 
 // NewManifests returns the source that reads the files and folders at paths. Of a folder it reads the files in it
-// whose name ends in .yaml, .yml or .json and does not begin with a dot. It fails if a path is not there.
+// whose name ends in .yaml, .yml or .json and does not begin with a dot. It fails if a path is not there, or is neither
+// a regular file nor a folder.
 func NewManifests(paths []string, sets []PeerSet, log *slog.Logger) (*Manifests, error) {
 	var errs []error
 	cleaned := make([]string, 0, len(paths))
 	for _, path := range paths {
-		if _, err := os.Stat(path); err != nil {
+		if info, err := os.Stat(path); err != nil {
 			errs = append(errs, err)
+		} else if !info.IsDir() {
+			errs = append(errs, checkRegular(path, info))
 		}
 		cleaned = append(cleaned, filepath.Clean(path))
 	}
 	m := &Manifests{
 		paths: cleaned, sets: sets, log: log, interval: lookInterval,
-		files: map[string]*manifestFile{}, said: map[string]bool{},
+		files: map[string]*manifestFile{}, said: map[string]bool{}, passed: map[string]bool{},
 	}
 	m.faults = newFaults(log.With("source", m.String()))
 	return m, errors.Join(errs...)
@@ -132,7 +137,7 @@ func (m *Manifests) read() error {
 	found := map[string]bool{}
 	var errs []error
 	for _, path := range m.paths {
-		paths, err := manifestPaths(path)
+		paths, err := m.manifestPaths(path)
 		if err != nil {
 			errs = append(errs, err)
 			for known := range m.files {
@@ -162,8 +167,10 @@ func (m *Manifests) read() error {
 	return errors.Join(errs...)
 }
 
-// manifestPaths returns the files to read at a path.
-func manifestPaths(path string) ([]string, error) {
+// manifestPaths returns the files to read at a path. A folder whose files are gone has none, which takes their objects
+// away: that is how one deletes them. But a file that has become a folder of no files is a fault, since nobody deletes
+// in this way: a mount that lost its file looks so.
+func (m *Manifests) manifestPaths(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -177,9 +184,12 @@ func manifestPaths(path string) ([]string, error) {
 	}
 	var paths []string
 	for _, entry := range entries {
-		if file := filepath.Join(path, entry.Name()); isManifest(entry.Name()) && !isFolder(file) {
+		if file := filepath.Join(path, entry.Name()); isManifest(entry.Name()) && !m.passOver(file) {
 			paths = append(paths, file)
 		}
+	}
+	if m.files[path] != nil && len(paths) == 0 {
+		return nil, fmt.Errorf("%s: was a file and is now a folder without manifests: remove it, or put the file back", path)
 	}
 	return paths, nil
 }
@@ -193,9 +203,19 @@ func isManifest(name string) bool {
 	return false
 }
 
-func isFolder(path string) bool {
+// passOver tells whether what stands in a folder is no file to read: a folder, a pipe, a device. What is not there, as
+// behind a dangling link, is a file with a fault.
+func (m *Manifests) passOver(path string) bool {
 	info, err := os.Stat(path)
-	return err == nil && info.IsDir()
+	if err != nil || info.Mode().IsRegular() {
+		delete(m.passed, path)
+		return false
+	}
+	if !info.IsDir() && !m.passed[path] {
+		m.passed[path] = true
+		m.log.Warn("passed over: no regular file", "path", path, "type", info.Mode().Type().String())
+	}
+	return true
 }
 
 // complete tells whether every file has been good once.

@@ -307,6 +307,27 @@ func TestManifestsAreNotCompleteWithoutTheirPath(t *testing.T) {
 	awaitAddresses(t, store, "192.0.2.1", "NXDOMAIN")
 }
 
+func TestAFileThatBecomesAnEmptyFolderKeepsItsObjects(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, path, slice("a", "192.0.2.1"))
+	source, err := NewManifests([]string{path}, everySlice(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	_, err = source.List(t.Context())
+	must(t, err)
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o700))
+	changes, err := source.List(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "was a file and is now a folder") || len(changes) != 1 || len(changes[0].Peers) != 1 {
+		t.Errorf("got %v, %v; want a fault and the peer that was", changes, err)
+	}
+	write(t, filepath.Join(path, "b.yaml"), slice("b", "192.0.2.2"))
+	changes, err = source.List(t.Context())
+	must(t, err)
+	if len(changes) != 2 {
+		t.Errorf("got %v, want b to come and a to go", changes)
+	}
+}
+
 func TestManifestsAreSelected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	labelled := strings.Replace(slice("b", "192.0.2.2"), "labels: {", "labels: {app: web, ", 1)

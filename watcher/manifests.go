@@ -2,9 +2,8 @@ package watcher
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"io/fs"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,13 +14,9 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"peerdns/zone"
 )
-
-// settle is how long after an event the files are read again: an editor takes several steps to save one.
-const settle = 50 * time.Millisecond
 
 // Manifests is the source that reads objects from files, as "kubectl get -o yaml" or "-o json" prints them, instead of
 // the API. It follows the files. A file that cannot be read, or not whole, keeps the objects that it had.
@@ -33,32 +28,34 @@ type Manifests struct {
 
 	broken atomic.Pointer[error] // of the first file that cannot be read; nil for none
 
-	// These belong to whoever runs List or Run, of which there is one at a time.
-	files map[string]*manifestFile // by path
-	said  map[string]bool          // objects that have been sent
-}
+	interval time.Duration // after which the files are looked at without an event
 
-// manifestFile is a file as it was last read.
-type manifestFile struct {
-	sum     [sha256.Size]byte // of the text that was last decoded
-	decoded bool              // sum is valid, and the last try could read the file
-	err     error             // of the last try; nil when it was good
-	good    bool              // some try was good
-	changes []zone.Change
+	// These belong to whoever runs List or Run, of which there is one at a time.
+	files   map[string]*manifestFile // by path
+	said    map[string]bool          // objects that have been sent
+	changed bool                     // the files say something else than what was sent
+	passed  map[string]bool          // what is no regular file in a folder, and has been logged
+	follow  followed
 }
 
 // NewManifests returns the source that reads the files and folders at paths. Of a folder it reads the files in it
-// whose name ends in .yaml, .yml or .json and does not begin with a dot. It fails if a path is not there.
+// whose name ends in .yaml, .yml or .json and does not begin with a dot. It fails if a path is not there, or is neither
+// a regular file nor a folder.
 func NewManifests(paths []string, sets []PeerSet, log *slog.Logger) (*Manifests, error) {
 	var errs []error
 	cleaned := make([]string, 0, len(paths))
 	for _, path := range paths {
-		if _, err := os.Stat(path); err != nil {
+		if info, err := os.Stat(path); err != nil {
 			errs = append(errs, err)
+		} else if !info.IsDir() {
+			errs = append(errs, checkRegular(path, info))
 		}
 		cleaned = append(cleaned, filepath.Clean(path))
 	}
-	m := &Manifests{paths: cleaned, sets: sets, log: log, files: map[string]*manifestFile{}, said: map[string]bool{}}
+	m := &Manifests{
+		paths: cleaned, sets: sets, log: log, interval: lookInterval,
+		files: map[string]*manifestFile{}, said: map[string]bool{}, passed: map[string]bool{},
+	}
 	m.faults = newFaults(log.With("source", m.String()))
 	return m, errors.Join(errs...)
 }
@@ -75,8 +72,12 @@ func (m *Manifests) Health() Health {
 func (m *Manifests) String() string { return "manifests in " + strings.Join(m.paths, ", ") }
 
 // List reads every file once.
-func (m *Manifests) List(context.Context) ([]zone.Change, error) {
-	errs := []error{m.read()}
+func (m *Manifests) List(ctx context.Context) ([]zone.Change, error) {
+	err := m.round(ctx, nil)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // and the round may still be running
+	}
+	errs := []error{err}
 	for _, path := range slices.Sorted(maps.Keys(m.files)) {
 		errs = append(errs, m.files[path].err)
 	}
@@ -84,21 +85,26 @@ func (m *Manifests) List(context.Context) ([]zone.Change, error) {
 }
 
 // Run reads the files and follows them until the context ends. The first batch comes when every file could be read.
+// A file that comes later and cannot be read has no objects, and holds up none.
 func (m *Manifests) Run(ctx context.Context, out Sink) {
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
-		m.log.Error("files are not followed: changes to them will not be seen", "err", err)
+		m.log.Error("no events of files: changes are seen late", "err", err, "interval", m.interval)
 	} else {
 		defer notify.Close()
 	}
-	for {
-		// Watch first, so that what changes while we read is read again.
-		if notify != nil {
-			m.watch(notify)
-		}
-		m.note(ctx, m.read())
-		if m.complete() && !out(Batch{Changes: m.changes(), Complete: true}) {
+	for synced := false; ; {
+		err := m.round(ctx, notify)
+		if ctx.Err() != nil {
 			return
+		}
+		m.note(ctx, err)
+		first := !synced && err == nil && m.complete()
+		if first || synced && m.changed {
+			if !out(Batch{Changes: m.changes(), Complete: true}) {
+				return
+			}
+			synced = true
 		}
 		if !m.awaitChange(ctx, notify) {
 			return
@@ -106,59 +112,22 @@ func (m *Manifests) Run(ctx context.Context, out Sink) {
 	}
 }
 
-// watch asks for events of every folder in which something decides what the paths are. A folder is watched and not a
-// file, since an editor's rename or the swap of a ConfigMap's link leaves a watched file behind.
-func (m *Manifests) watch(notify *fsnotify.Watcher) {
-	watched := notify.WatchList()
-	for _, path := range m.paths {
-		for _, dir := range foldersToWatch(path) {
-			if slices.Contains(watched, dir) {
-				continue
-			}
-			if err := notify.Add(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				m.log.Warn("folder is not followed", "err", err, "path", dir)
-			}
+// round watches and reads everything once. It returns when the context ends even if the file system hangs; then what
+// belongs to the round must not be touched any more.
+func (m *Manifests) round(ctx context.Context, notify *fsnotify.Watcher) error {
+	done := make(chan error, 1)
+	go func() {
+		// Watch first, so that what changes while we read is read again.
+		if notify != nil {
+			m.watch(notify)
 		}
-	}
-}
-
-func foldersToWatch(path string) []string {
-	dirs := []string{filepath.Dir(path)}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		dirs = append(dirs, path)
-	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		dirs = append(dirs, filepath.Dir(target))
-	}
-	for parent := filepath.Dir(path); parent != filepath.Dir(parent); parent = filepath.Dir(parent) {
-		if info, err := os.Lstat(parent); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			dirs = append(dirs, filepath.Dir(parent))
-		}
-	}
-	return dirs
-}
-
-// awaitChange returns true a moment after something has happened to the files, false when the context ended.
-func (m *Manifests) awaitChange(ctx context.Context, notify *fsnotify.Watcher) bool {
-	if notify == nil {
-		<-ctx.Done()
-		return false
-	}
-	var settled <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-settled:
-			return true
-		case <-notify.Events:
-		case err := <-notify.Errors:
-			// Events may have been lost: reading everything again makes up for them.
-			m.log.Warn("following files", "err", err)
-		}
-		if settled == nil {
-			settled = time.After(settle)
-		}
+		done <- m.read()
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -168,7 +137,7 @@ func (m *Manifests) read() error {
 	found := map[string]bool{}
 	var errs []error
 	for _, path := range m.paths {
-		paths, err := manifestPaths(path)
+		paths, err := m.manifestPaths(path)
 		if err != nil {
 			errs = append(errs, err)
 			for known := range m.files {
@@ -185,6 +154,7 @@ func (m *Manifests) read() error {
 		if !found[path] {
 			m.log.Info("manifest is gone", "path", path)
 			delete(m.files, path)
+			m.changed = true
 		}
 	}
 	m.broken.Store(nil)
@@ -197,7 +167,10 @@ func (m *Manifests) read() error {
 	return errors.Join(errs...)
 }
 
-func manifestPaths(path string) ([]string, error) {
+// manifestPaths returns the files to read at a path. A folder whose files are gone has none, which takes their objects
+// away: that is how one deletes them. But a file that has become a folder of no files is a fault, since nobody deletes
+// in this way: a mount that lost its file looks so.
+func (m *Manifests) manifestPaths(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -211,51 +184,38 @@ func manifestPaths(path string) ([]string, error) {
 	}
 	var paths []string
 	for _, entry := range entries {
-		name := entry.Name()
-		switch filepath.Ext(name) {
-		case ".yaml", ".yml", ".json":
-			if info, err := os.Stat(filepath.Join(path, name)); !strings.HasPrefix(name, ".") && (err != nil || !info.IsDir()) {
-				paths = append(paths, filepath.Join(path, name))
-			}
+		if file := filepath.Join(path, entry.Name()); isManifest(entry.Name()) && !m.passOver(file) {
+			paths = append(paths, file)
 		}
+	}
+	if m.files[path] != nil && len(paths) == 0 {
+		return nil, fmt.Errorf("%s: was a file and is now a folder without manifests: remove it, or put the file back", path)
 	}
 	return paths, nil
 }
 
-func (m *Manifests) readFile(path string) {
-	file := m.files[path]
-	if file == nil {
-		file = new(manifestFile)
-		m.files[path] = file
+// isManifest tells whether a file of this name is read in a folder.
+func isManifest(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(name, ".")
 	}
-	text, err := os.ReadFile(path)
-	var objects []manifestObject
-	if err == nil {
-		sum := sha256.Sum256(text)
-		if file.decoded && sum == file.sum {
-			return
-		}
-		file.sum = sum
-		objects, err = decodeManifests(path, text)
-		file.decoded = true
-	} else {
-		file.decoded = false
+	return false
+}
+
+// passOver tells whether what stands in a folder is no file to read: a folder, a pipe, a device. What is not there, as
+// behind a dangling link, is a file with a fault.
+func (m *Manifests) passOver(path string) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().IsRegular() {
+		delete(m.passed, path)
+		return false
 	}
-	file.err = err
-	if err != nil {
-		m.log.Error("manifest cannot be read, its last good objects stay", "err", err, "path", path, "objects", len(file.changes))
-		return
+	if !info.IsDir() && !m.passed[path] {
+		m.passed[path] = true
+		m.log.Warn("passed over: no regular file", "path", path, "type", info.Mode().Type().String())
 	}
-	file.good = true
-	file.changes = file.changes[:0:0]
-	for _, o := range objects {
-		for _, set := range m.sets {
-			if set.Kind == o.kind && set.selects(o.object.(metav1.Object)) {
-				file.changes = append(file.changes, set.change(o.object))
-			}
-		}
-	}
-	m.log.Debug("manifest read", "path", path, "objects", len(file.changes))
+	return true
 }
 
 // complete tells whether every file has been good once.
@@ -271,6 +231,7 @@ func (m *Manifests) complete() bool {
 // changes returns all that the files say, and that what they no longer speak of is gone. Of several files that have
 // the same object the last by path counts.
 func (m *Manifests) changes() []zone.Change {
+	m.changed = false
 	gone := m.said
 	m.said = map[string]bool{}
 	byObject := map[string]zone.Change{}

@@ -85,6 +85,13 @@ func follow(t *testing.T, log io.Writer, paths ...string) *zone.Store {
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	source, err := NewManifests(paths, everySlice(), logger)
 	must(t, err)
+	source.interval = time.Hour // events have to do
+	return run(t, source, logger)
+}
+
+// run runs a watcher over a source until the test ends.
+func run(t *testing.T, source Source, logger *slog.Logger) *zone.Store {
+	t.Helper()
 	store := newStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -268,6 +275,57 @@ func TestManifestsAreNotCompleteWhileAFileIsBroken(t *testing.T) {
 	}
 	write(t, filepath.Join(dir, "b.yaml"), slice("b", "192.0.2.2"))
 	awaitAddresses(t, store, "192.0.2.1 192.0.2.2", "NXDOMAIN", "192.0.2.1")
+}
+
+// After the first batch a file that has never been good has no objects, and the others go on.
+func TestANewBrokenManifestHoldsUpNoOther(t *testing.T) {
+	dir, log := t.TempDir(), newLog()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, a, slice("a", "192.0.2.1"))
+	store := follow(t, log, dir)
+	awaitAddresses(t, store, "192.0.2.1")
+	write(t, b, "kind: [\n")
+	log.await(t, "b.yaml:")
+	write(t, a, slice("a", "192.0.2.2"))
+	awaitAddresses(t, store, "192.0.2.2", "NXDOMAIN")
+	write(t, b, slice("b", "192.0.2.3"))
+	awaitAddresses(t, store, "192.0.2.2 192.0.2.3", "NXDOMAIN")
+}
+
+// A path that goes away before it was read once is no empty source.
+func TestManifestsAreNotCompleteWithoutTheirPath(t *testing.T) {
+	dir, log := filepath.Join(t.TempDir(), "a"), newLog()
+	must(t, os.Mkdir(dir, 0o700))
+	logger := slog.New(slog.NewTextHandler(log, nil))
+	source, err := NewManifests([]string{dir}, everySlice(), logger)
+	must(t, err)
+	must(t, os.Remove(dir))
+	store := run(t, source, logger)
+	log.await(t, "source unavailable")
+	must(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), slice("a", "192.0.2.1"))
+	awaitAddresses(t, store, "192.0.2.1", "NXDOMAIN")
+}
+
+func TestAFileThatBecomesAnEmptyFolderKeepsItsObjects(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, path, slice("a", "192.0.2.1"))
+	source, err := NewManifests([]string{path}, everySlice(), slog.New(slog.DiscardHandler))
+	must(t, err)
+	_, err = source.List(t.Context())
+	must(t, err)
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o700))
+	changes, err := source.List(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "was a file and is now a folder") || len(changes) != 1 || len(changes[0].Peers) != 1 {
+		t.Errorf("got %v, %v; want a fault and the peer that was", changes, err)
+	}
+	write(t, filepath.Join(path, "b.yaml"), slice("b", "192.0.2.2"))
+	changes, err = source.List(t.Context())
+	must(t, err)
+	if len(changes) != 2 {
+		t.Errorf("got %v, want b to come and a to go", changes)
+	}
 }
 
 func TestManifestsAreSelected(t *testing.T) {

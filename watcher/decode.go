@@ -36,19 +36,28 @@ var manifestKinds = map[string]struct {
 }
 
 // decodeManifests reads the objects of a file: YAML documents or JSON values, each an object or a List of them.
-// Objects of kinds that we do not read are passed over. A file without a character is a fault: so it looks while
-// somebody writes it, and to lose every peer for that moment would be wrong. It reads all or nothing; the error begins with "path:line:".
+// Objects of kinds that we do not read are passed over. A file without content is a fault: so it looks while somebody
+// writes it, and to lose every peer for that moment would be wrong. It reads all or nothing; the error begins with
+// "path:line:".
 func decodeManifests(path string, text []byte) ([]manifestObject, error) {
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, fmt.Errorf("%s:1: the file is empty: want objects, or a List without items", path)
-	}
 	var objects []manifestObject
+	content := false
 	for _, doc := range splitDocuments(text) {
-		found, err := doc.decode()
+		values, err := doc.values()
+		if err != nil {
+			return nil, fmt.Errorf("%s:%w", path, err)
+		}
+		for _, value := range values {
+			content = content || string(value) != "null"
+		}
+		found, err := doc.objects(values)
 		if err != nil {
 			return nil, fmt.Errorf("%s:%w", path, err)
 		}
 		objects = append(objects, found...)
+	}
+	if !content {
+		return nil, fmt.Errorf("%s:1: the file is empty: want objects, or a List without items", path)
 	}
 	return objects, nil
 }
@@ -76,12 +85,8 @@ func splitDocuments(text []byte) []document {
 	return append(docs, current)
 }
 
-// decode returns the objects of the document. Its error begins with "line:".
-func (d document) decode() ([]manifestObject, error) {
-	values, err := d.values()
-	if err != nil {
-		return nil, err
-	}
+// objects returns the objects of the document, whose values these are. Its error begins with "line:".
+func (d document) objects(values []json.RawMessage) ([]manifestObject, error) {
 	var objects []manifestObject
 	for _, value := range values {
 		found, err := decodeObject(value)
@@ -109,7 +114,30 @@ func (d document) values() ([]json.RawMessage, error) {
 	if err != nil {
 		return nil, d.yamlError(err)
 	}
+	if err := d.single(); err != nil {
+		return nil, err
+	}
 	return []json.RawMessage{value}, nil
+}
+
+// single checks that the document goes to the end of its text: the YAML reader is content with the first of several, and
+// so with half of what somebody is writing.
+func (d document) single() error {
+	decoder := yamlnode.NewDecoder(bytes.NewReader(d.text))
+	var first, next yamlnode.Node
+	if err := decoder.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
+		return d.yamlError(err)
+	}
+	err := decoder.Decode(&next)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	line := next.Line
+	if err != nil {
+		line, _ = YAMLFault(err)
+		line = min(line, bytes.Count(bytes.TrimRight(d.text, "\n"), []byte("\n"))+1) // the reader counts one too many
+	}
+	return fmt.Errorf("%d: not YAML: text after the end of the document: want --- before another", d.lines+line)
 }
 
 func jsonValues(text []byte) ([]json.RawMessage, error) {

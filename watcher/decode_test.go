@@ -33,7 +33,6 @@ func TestDecodeManifestsTakesEveryForm(t *testing.T) {
 		text string
 		want string
 	}{
-		"comments only":                 {"# nothing yet\n---\n# nor here\n", ""},
 		"one object":                    {goodSlice, "shop/a"},
 		"marker first":                  {"---\n" + goodSlice, "shop/a"},
 		"marker with comment":           {"--- # first\n" + goodSlice, "shop/a"},
@@ -65,8 +64,13 @@ func TestDecodeManifestsTakesEveryForm(t *testing.T) {
 
 func TestDecodeManifestsNamesFileLineAndObject(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"nothing":     {"", "f.yaml:1: the file is empty: want objects, or a List without items"},
-		"white space": {" \n\t\n", "f.yaml:1: the file is empty: want objects"},
+		"nothing":                     {"", "f.yaml:1: the file is empty: want objects, or a List without items"},
+		"comments only":               {"# nothing yet\n---\n# nor here\n", "f.yaml:1: the file is empty: want objects"},
+		"text after JSON":             {`{"kind":"Pod"} garbage`, "f.yaml:1: not YAML: "},
+		"a brace too many":            {`{"kind":"Pod"}}`, "f.yaml:1: not YAML: "},
+		"a comma after JSON":          {`{"kind":"Pod"},`, "f.yaml:1: not YAML: "},
+		"text after a document's end": {goodSlice + "...\n" + goodSlice, "f.yaml:7: not YAML: text after the end of the document: want --- before another"},
+		"white space":                 {" \n\t\n", "f.yaml:1: the file is empty: want objects"},
 		"broken YAML in the second document": {
 			goodSlice + "---\nkind: EndpointSlice\nmetadata: {name: b\n", "f.yaml:9: not YAML: ",
 		},
@@ -135,4 +139,21 @@ func FuzzDecodeManifests(f *testing.F) {
 			checkChange(t, o)
 		}
 	})
+}
+
+// A file that is being written looks like each of its beginnings: that is a fault, or just the values that are whole.
+func TestEveryCutOfAJSONStreamIsAFaultOrWhole(t *testing.T) {
+	value := func(name string) string {
+		return `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"` + name + `","namespace":"shop"},"status":{"podIP":"192.0.2.1"}}` + "\n"
+	}
+	first := value("a")
+	text := first + value("b")
+	for cut := range len(text) {
+		objects, err := decodeManifests("f.json", []byte(text[:cut]))
+		switch whole := strings.TrimSpace(text[:cut]) == strings.TrimSpace(first); {
+		case err == nil && len(objects) == 1 && whole, err == nil && len(objects) == 2 && cut >= len(text)-1:
+		case err == nil:
+			t.Errorf("cut at %d of %d: got %d objects", cut, len(text), len(objects))
+		}
+	}
 }

@@ -76,6 +76,10 @@ func (r Rules) slice(s *discoveryv1.EndpointSlice) zone.Change {
 			Pod: podName(endpoint.TargetRef),
 		}
 		peer.Hostname = r.hostname(value(endpoint.Hostname), peer.Pod)
+		if len(endpoint.Addresses) == 0 {
+			m.exclude(peer, zone.NoIP)
+			continue
+		}
 		if s.AddressType == discoveryv1.AddressTypeFQDN {
 			m.exclude(peer, zone.FQDN)
 			continue
@@ -176,7 +180,7 @@ func (r Rules) hostname(own, pod string) string {
 }
 
 func podName(ref *corev1.ObjectReference) string {
-	if ref == nil || ref.Kind != "Pod" {
+	if ref == nil || ref.Kind != "Pod" || len(validation.IsDNS1123Subdomain(ref.Name)) > 0 {
 		return ""
 	}
 	return ref.Name
@@ -220,7 +224,8 @@ func podPorts(spec *corev1.PodSpec) []zone.Port {
 	return out
 }
 
-// appendPort adds a port in the zone's form, if it has a number. A name that is no label is no name: the port is there
+// appendPort adds a port in the zone's form, if it has a number. A name that is no label, or is of a protocol that the API
+// does not have, is no name: the port is there
 // all the same.
 func appendPort(ports []zone.Port, name string, protocol corev1.Protocol, number int32) []zone.Port {
 	if number <= 0 || number >= 1<<16 {
@@ -228,6 +233,11 @@ func appendPort(ports []zone.Port, name string, protocol corev1.Protocol, number
 	}
 	if protocol == "" {
 		protocol = corev1.ProtocolTCP
+	}
+	switch protocol {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+	default: // of which there is no name
+		name, protocol = "", corev1.ProtocolTCP
 	}
 	if name = strings.ToLower(name); !isLabel(name) {
 		name = ""
@@ -310,7 +320,8 @@ func (m *membership) pinned(addr netip.Addr) bool {
 // forbidden tells addresses that reach the client itself, or no single host: the API refuses them for endpoints, but
 // not in the status of a pod.
 func forbidden(addr netip.Addr) bool {
-	return addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast()
+	return addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsUnspecified() || addr.IsMulticast() ||
+		addr == netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 // legalAddresses returns those texts that are addresses at all.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"peerdns/zone"
@@ -94,5 +95,32 @@ func TestPortNamesAreLabels(t *testing.T) {
 		if got := appendPort(nil, "http", "", number); len(got) > 0 {
 			t.Errorf("port %d: got %v, want none", number, got)
 		}
+	}
+}
+
+// What is odd in a slice costs a name, or has its reason; nothing goes without a word.
+func TestOddEndpointsOfASlice(t *testing.T) {
+	odd, icmp := "pod\nname", corev1.Protocol("T C.P")
+	name, number := "http", int32(80)
+	c := Rules{}.slice(&discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+		Ports:      []discoveryv1.EndpointPort{{Name: &name, Port: &number, Protocol: &icmp}},
+		Endpoints: []discoveryv1.Endpoint{
+			{},
+			{Addresses: []string{"255.255.255.255"}},
+			{Addresses: []string{"192.0.2.1"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: odd}},
+		},
+	})
+	if len(c.Peers) != 1 || c.Peers[0].Pod != "" || c.Peers[0].Ports[0].Name != "" || c.Peers[0].Ports[0].Number != 80 {
+		t.Errorf("peers: got %+v, want one without the name of its pod and of its port", c.Peers)
+	}
+	if len(c.Excluded) != 2 || c.Excluded[0].Reason != zone.NoIP || c.Excluded[1].Reason != zone.ForbiddenAddress {
+		t.Errorf("exclusions: got %+v, want no-ip and forbidden-address", c.Excluded)
+	}
+}
+
+func TestAHostWithAZoneIsNone(t *testing.T) {
+	if _, err := hostName("fe80::1%any text"); err == nil {
+		t.Error("an address with a zone is taken for a host")
 	}
 }

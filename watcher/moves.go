@@ -52,11 +52,12 @@ func (m moves) hold(was, now zone.Change, at time.Time) zone.Change {
 	return m.put(next)
 }
 
-// due returns the changes of the objects for some of whose peers the time is up.
-func (m moves) due(at time.Time) []zone.Change {
+// due returns the changes of the objects for some of whose peers the time is up, but for those that change anyway: hold
+// takes care of them.
+func (m moves) due(at time.Time, changing map[string]zone.Change) []zone.Change {
 	var changes []zone.Change
-	for _, before := range m.objects {
-		if before.held[0].until.After(at) {
+	for name, before := range m.objects {
+		if _, ok := changing[name]; ok || before.held[0].until.After(at) {
 			continue
 		}
 		next := &moving{said: before.said}

@@ -35,12 +35,12 @@ func newNews(log *slog.Logger) *news { return &news{log: log, lines: map[newsKin
 // compare logs the difference between what an object said and what it says.
 func (n *news) compare(was, now zone.Change) {
 	for _, e := range now.Excluded {
-		if !slices.ContainsFunc(was.Excluded, e.Equal) {
+		if !slices.ContainsFunc(was.Excluded, e.SameAs) {
 			n.exclusion(newsKind{begins, e.Reason}, now.Object, e)
 		}
 	}
 	for _, e := range was.Excluded {
-		if !slices.ContainsFunc(now.Excluded, e.Equal) {
+		if !slices.ContainsFunc(now.Excluded, e.SameAs) {
 			n.exclusion(newsKind{ends, e.Reason}, was.Object, e)
 		}
 	}

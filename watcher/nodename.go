@@ -48,7 +48,10 @@ const maxNodeName = 255 // octets
 
 // hostName returns the SRV target that a host stands for: an address is a host too, but none that a record points to.
 func hostName(text string) (zone.Name, error) {
-	if _, err := netip.ParseAddr(text); err == nil {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		if addr.Zone() != "" {
+			return "", fmt.Errorf("%q is an address with a zone, which means something else at each host", text)
+		}
 		return "", nil
 	}
 	name := strings.TrimSuffix(strings.ToLower(text), ".")

@@ -161,7 +161,7 @@ func (g *gather) drain(batches <-chan sourceBatch) {
 
 func (g *gather) publish(now time.Time) {
 	before := g.zones.View()
-	changes := g.moves.due(now)
+	changes := g.moves.due(now, g.pending)
 	news := newNews(g.log)
 	for _, c := range g.pending {
 		was, _ := before.Object(c.Object)

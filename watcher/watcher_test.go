@@ -175,6 +175,40 @@ func TestAnExclusionIsLoggedWhenItBegins(t *testing.T) {
 	}
 }
 
+// A change of ports ends no exclusion and begins none.
+func TestAnExclusionThatStaysIsNoNews(t *testing.T) {
+	log := newLog()
+	g := gather{zones: newStore(t), log: slog.New(slog.NewTextHandler(log, nil)), moves: newMoves()}
+	for port := range uint16(3) {
+		peer := peerOf("192.0.2.1")
+		peer.Ports = []zone.Port{{Name: "http", Protocol: "tcp", Number: 80 + port}}
+		g.pending = map[string]zone.Change{"a": {Object: "a", Excluded: []zone.Exclusion{{Peer: peer, Reason: zone.NotReady}}}}
+		g.publish(time.Now())
+	}
+	if got := strings.Count(log.text.String(), "msg="); got != 1 {
+		t.Errorf("got %d lines, want 1:\n%s", got, log.text.String())
+	}
+}
+
+// An address that a slice has dropped goes when its time is up, however often the slice changes meanwhile.
+func TestAHeldAddressIsNotHeldAgain(t *testing.T) {
+	g := gather{zones: newStore(t), log: slog.New(slog.DiscardHandler), moves: newMoves()}
+	now := time.Unix(1e9, 0)
+	say := func(addrs ...string) {
+		c := sliceSays("a", addrs...)
+		g.pending = map[string]zone.Change{c.Object: c}
+		g.publish(now)
+	}
+	say("192.0.2.1", "192.0.2.2")
+	for i := range 5 {
+		now = now.Add(moveGrace)
+		say("192.0.2.1", fmt.Sprint("192.0.2.", 10+i))
+	}
+	if got := addresses(t, g.zones.View()); strings.Contains(got, "192.0.2.2 ") || !strings.Contains(got, "192.0.2.13") {
+		t.Errorf("got %s: want what was dropped last, and not what was dropped first", got)
+	}
+}
+
 func TestFaultsAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newLog()

@@ -39,9 +39,11 @@ func (e *Exclusion) names() []Name {
 		}
 		return name
 	}
-	for _, addr := range e.Addrs {
-		add(Root, "pod", e.Namespace, AddressLabel(addr))
-		names = append(names, reverseKey(reverseName(addr)))
+	if e.Reason != NoService && e.Reason != BadName { // those keep the pod's name
+		for _, addr := range e.Addrs {
+			add(Root, "pod", e.Namespace, AddressLabel(addr))
+			names = append(names, reverseKey(reverseName(addr)))
+		}
 	}
 	if e.Service == "" {
 		return names
@@ -60,6 +62,7 @@ func (e *Exclusion) names() []Name {
 	}
 	for _, port := range e.Ports {
 		if port.Name != "" {
+			add(service, "_"+port.Protocol)
 			add(service, "_"+port.Protocol, "_"+port.Name)
 		}
 	}

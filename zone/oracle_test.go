@@ -47,7 +47,7 @@ func newOracle(apex string, reverse []string, peers []Peer) *oracle {
 			}
 		}
 	}
-	pods := map[string][]string{}
+	pods, named := map[string][]string{}, map[string]bool{}
 	for _, p := range peers {
 		if p.Service == "" {
 			continue
@@ -73,10 +73,18 @@ func newOracle(apex string, reverse []string, peers []Peer) *oracle {
 			}
 		}
 		if p.NodeName != "" {
-			o.add("_nodes."+service, "TXT", fmt.Sprintf("%q", p.NodeName))
+			name := p.NodeName
+			if t := p.Target.String(); p.Target != "" && strings.HasSuffix(t, "."+apex) && !o.hasAddress(t) {
+				name = strings.Split(name, "@")[0] + "@" + p.Addrs[0].String()
+			}
+			o.add("_nodes."+service, "TXT", fmt.Sprintf("%q", name))
+			named[service+" "+p.Pod] = true
 		}
 	}
 	for key, addrs := range pods {
+		if named[key] {
+			continue
+		}
 		service, pod, _ := strings.Cut(key, " ")
 		least := slices.MinFunc(addrs, func(a, b string) int {
 			return netip.MustParseAddr(a).Compare(netip.MustParseAddr(b))

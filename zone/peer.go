@@ -69,8 +69,10 @@ func (p Peer) equal(q Peer) bool {
 		slices.Equal(p.Addrs, q.Addrs) && slices.Equal(p.Ports, q.Ports)
 }
 
-// Equal tells whether both say the same of the same peer.
-func (e Exclusion) Equal(f Exclusion) bool { return e.Reason == f.Reason && e.equal(f.Peer) }
+func (e Exclusion) equal(f Exclusion) bool { return e.Reason == f.Reason && e.Peer.equal(f.Peer) }
+
+// SameAs tells whether both are of the same peer, with the same addresses and for the same reason.
+func (e Exclusion) SameAs(f Exclusion) bool { return e.compare(f) == 0 }
 
 func (e Exclusion) compare(f Exclusion) int {
 	return cmp.Or(
@@ -84,7 +86,7 @@ func (e Exclusion) compare(f Exclusion) int {
 
 func (c Change) equal(d Change) bool {
 	return c.Object == d.Object && slices.EqualFunc(c.Peers, d.Peers, Peer.equal) &&
-		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.Equal) && slices.Equal(c.Warnings, d.Warnings)
+		slices.EqualFunc(c.Excluded, d.Excluded, Exclusion.equal) && slices.Equal(c.Warnings, d.Warnings)
 }
 
 // AddressLabel returns the hyphenated form of an address: "." and ":" become "-". Where the compressed form of an IPv6
@@ -107,7 +109,7 @@ func AddressLabel(addr netip.Addr) string {
 
 // parseAddressLabel reads an IPv6 address from any spelling of its hyphenated form, IPv4 from its only one.
 func parseAddressLabel(label string) (netip.Addr, bool) {
-	if len(label) > len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff") {
+	if len(label) > len("ffff-ffff-ffff-ffff-ffff-ffff-ffff-ffff") || strings.ContainsAny(label, ".:") {
 		return netip.Addr{}, false
 	}
 	for _, sep := range [...]string{".", ":"} {

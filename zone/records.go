@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/miekg/dns"
 )
@@ -91,7 +92,7 @@ func (s schema) ofService(namespace, service string, peers []Peer, resolves func
 		}
 	}
 	if name, err := owner.Child("_nodes"); err == nil {
-		at(name).txt = nodeNames(peers)
+		at(name).txt = s.nodeNames(peers, resolves)
 	}
 	set := make(recordSet, len(drafts))
 	for name, d := range drafts {
@@ -103,30 +104,43 @@ func (s schema) ofService(namespace, service string, peers []Peer, resolves func
 }
 
 // nodeNames returns the RDATA of _nodes: one string for each peer whose pod is known. A pod that several objects speak
-// of, as the slices of two families do, is one peer.
-func nodeNames(peers []Peer) []string {
+// of, as the slices of two families do, is one peer; a node name of its own comes before the one that we make. A host in
+// the zone that does not resolve there gives way to the first address, as it does in SRV records. A name that fits into
+// no string is left out.
+func (s schema) nodeNames(peers []Peer, resolves func(Name) bool) []string {
 	var names []string
-	first := map[string]netip.Addr{} // of pods without a node name of their own
+	named := map[string]bool{}       // pods with a node name of their own
+	first := map[string]netip.Addr{} // address of pods
 	for i := range peers {
 		p := &peers[i]
-		switch {
-		case p.NodeName != "":
-			names = append(names, p.NodeName)
-		case p.Pod != "":
-			for _, addr := range p.Addrs {
-				if least, ok := first[p.Pod]; !ok || addr.Less(least) {
-					first[p.Pod] = addr
-				}
+		for _, addr := range p.Addrs {
+			if least, ok := first[p.Pod]; !ok || addr.Less(least) {
+				first[p.Pod] = addr
 			}
 		}
+		if p.NodeName == "" {
+			continue
+		}
+		named[p.Pod] = true
+		name := p.NodeName
+		if p.Target != "" && p.Target.In(s.apex) && !resolves(p.Target) && len(p.Addrs) > 0 {
+			base, _, _ := strings.Cut(name, "@")
+			name = base + "@" + p.Addrs[0].String()
+		}
+		names = append(names, name)
 	}
 	for pod, addr := range first {
-		names = append(names, pod+"@"+addr.String())
+		if pod != "" && !named[pod] {
+			names = append(names, pod+"@"+addr.String())
+		}
 	}
-	for i, name := range names {
-		names[i] = textData(name)
+	texts := names[:0]
+	for _, name := range names {
+		if len(name) <= maxText {
+			texts = append(texts, textData(name))
+		}
 	}
-	return names
+	return texts
 }
 
 // ofAddress returns the records of one address of one namespace: the pod's name.
@@ -216,8 +230,8 @@ func (d *draft) rrsets(ttl uint32) []RRset {
 	return sets
 }
 
-// admit checks that every name of the peer can be made. A peer whose service or hostname makes a name too long keeps
-// its pod name, one whose namespace does keeps nothing, and both are excluded as BadName.
+// admit checks that every name of the peer can be made. A peer whose hostname makes a name too long keeps the hyphenated
+// one, a peer whose service does its pod name, and one whose namespace does nothing; all are excluded as BadName.
 func (s schema) admit(peer Peer) (Peer, *Exclusion) {
 	excluded := &Exclusion{Peer: peer, Reason: BadName}
 	for _, addr := range peer.Addrs {
@@ -228,17 +242,25 @@ func (s schema) admit(peer Peer) (Peer, *Exclusion) {
 	if peer.Service == "" {
 		return peer, nil
 	}
+	if s.admitsService(&peer) {
+		return peer, nil
+	}
+	// Losing a peer is worse than losing a name: first its hostname goes, and only then the service.
+	if peer.Hostname = ""; !s.admitsService(&peer) {
+		peer.Service = ""
+	}
+	return peer, excluded
+}
+
+// admitsService tells whether the names of the peer in its service can be made.
+func (s schema) admitsService(peer *Peer) bool {
 	owner, err := s.serviceName(peer.Namespace, peer.Service)
 	for label := range peer.endpoints() {
 		if err == nil {
 			_, err = owner.Child(label)
 		}
 	}
-	if err != nil {
-		peer.Service = ""
-		return peer, excluded
-	}
-	return peer, nil
+	return err == nil
 }
 
 func (n Name) descend(labels ...string) (Name, error) {

@@ -49,9 +49,11 @@ func addressData(addr netip.Addr) (rrtype uint16, data string) {
 	return dns.TypeAAAA, string(addr.AsSlice())
 }
 
-// textData returns the RDATA of a TXT record of one string (RFC 1035 §3.3.14), at most 255 octets.
+// maxText is the length of the longest string of a TXT record.
+const maxText = 255 // octets
+
+// textData returns the RDATA of a TXT record of one string (RFC 1035 §3.3.14), at most maxText octets.
 func textData(text string) string {
-	text = text[:min(len(text), 255)]
 	return string([]byte{byte(len(text))}) + text
 }
 

@@ -255,3 +255,64 @@ func TestNewStoreRefuses(t *testing.T) {
 		}
 	}
 }
+
+// Losing a peer is worse than losing a name: without room for its hostname it keeps the hyphenated one.
+func TestAPeerWithoutRoomForItsHostnameStays(t *testing.T) {
+	short, long := "test.", strings.Repeat("b.", 60)+"test."
+	p := peerAt("web", strings.Repeat("h", 63), "192.0.2.1")
+	p.Namespace = strings.Repeat("n", 63)
+	store := newTestStore(t, short, long)
+	store.Apply(Change{Object: "a", Peers: []Peer{p}})
+	for _, zone := range []string{short, long} {
+		service := "web." + p.Namespace + ".svc." + zone
+		if got := outcome(t, store, service, dns.TypeA); got != Success {
+			t.Errorf("%s: got %v, want success", service, got)
+		}
+		if got := outcome(t, store, "192-0-2-1."+service, dns.TypeA); got != Success {
+			t.Errorf("192-0-2-1.%s: got %v, want success", service, got)
+		}
+	}
+	if got := store.View().Excluded(); len(got) != 1 || got[0].Reason != BadName || got[0].Hostname != p.Hostname {
+		t.Errorf("excluded: got %v, want the peer with its hostname", got)
+	}
+}
+
+// One node name for a pod, whichever objects speak of it, and none that is cut.
+func TestNodeNames(t *testing.T) {
+	annotated, plain := peerAt("web", "", "192.0.2.1"), peerAt("web", "", "192.0.2.1", "2001:db8::1")
+	annotated.Pod, annotated.NodeName, plain.Pod = "web-0", "shop@far.example.", "web-0"
+	long := peerAt("web", "", "192.0.2.2")
+	long.Pod = strings.Repeat("p", 250)
+	store := newTestStore(t, "test.")
+	store.Apply(Change{Object: "a", Peers: []Peer{annotated}}, Change{Object: "b", Peers: []Peer{plain, long}})
+	set := store.View().Lookup(mustName(t, "_nodes.web.shop.svc.test."), dns.TypeTXT).RRset
+	if len(set.Data) != 1 || set.Data[0][1:] != annotated.NodeName {
+		t.Errorf("got %q, want %s alone", set.Data, annotated.NodeName)
+	}
+}
+
+// A name that exists says nothing of a peer that has it all the same, nor a name between of less than those below.
+func TestExclusionsAreAtTheNamesThatAreMissing(t *testing.T) {
+	out := peerAt("web", "", "192.0.2.1")
+	out.Ports = []Port{{Name: "http", Protocol: "tcp", Number: 80}}
+	served := peerAt("", "", "192.0.2.2")
+	store := newTestStore(t, "test.")
+	store.Apply(Change{Object: "a", Peers: []Peer{served}, Excluded: []Exclusion{{out, NotReady}, {served, NoService}}})
+	for name, want := range map[string]int{
+		"_tcp.web.shop.svc.test.": 1, "_http._tcp.web.shop.svc.test.": 1, "192-0-2-1.shop.pod.test.": 1, "192-0-2-2.shop.pod.test.": 0,
+	} {
+		if got := store.View().ExcludedAt(mustName(t, name)); len(got) != want {
+			t.Errorf("%s: got %v, want %d", name, got, want)
+		}
+	}
+}
+
+func TestNoOtherSpellingOfAnIPv4AddressIsAPodName(t *testing.T) {
+	store := newTestStore(t, "test.")
+	store.Apply(Change{Object: "a", Peers: []Peer{peerAt("web", "", "192.0.2.1", "2001:db8::1")}})
+	for _, name := range []string{`192\.0\.2\.1.shop.pod.test.`, "2001:db8::1.shop.pod.test."} {
+		if got := outcome(t, store, name, dns.TypeA); got != NXDomain {
+			t.Errorf("%s: got %v, want NXDOMAIN", name, got)
+		}
+	}
+}

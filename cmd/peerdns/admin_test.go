@@ -2,11 +2,31 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"peerdns/watcher"
+	"peerdns/zone"
 )
+
+func TestHiddenZones(t *testing.T) {
+	for zones, want := range map[string]int{
+		"cluster.local peers.test": 0, "test peers.test": 0, "test svc.test": 1, "a.pod.test test": 1, "test svcx.test": 0,
+	} {
+		var names []zone.Name
+		for text := range strings.FieldsSeq(zones) {
+			name, err := zone.ParseName(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, name)
+		}
+		if got := hiddenZones(names); len(got) != want {
+			t.Errorf("%s: got %q, want %d", zones, got, want)
+		}
+	}
+}
 
 func TestStaleNamesTheFirstSourceThatFailsForLong(t *testing.T) {
 	now := time.Unix(1e9, 0)

@@ -240,6 +240,22 @@ func (c *Config) ownNamespace(ofKubeconfig string) string {
 	return cmp.Or(strings.TrimSpace(string(own)), "default")
 }
 
+// hiddenZones returns a line for each zone that lies where another one has its records.
+func hiddenZones(zones []zone.Name) []string {
+	var lines []string
+	for _, outer := range zones {
+		for _, tree := range [...]string{"svc", "pod"} {
+			above, err := outer.Child(tree)
+			for _, inner := range zones {
+				if err == nil && inner.In(above) {
+					lines = append(lines, fmt.Sprintf("of %s, names at and below %s are those of that zone", outer, inner))
+				}
+			}
+		}
+	}
+	return lines
+}
+
 // validate returns the faults that lie between settings.
 func (c *Config) validate(s *settings) []error {
 	var faults []error

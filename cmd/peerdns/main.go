@@ -197,6 +197,9 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 	if err != nil {
 		return errors.Join(err, server.Serve(ended()))
 	}
+	for _, hidden := range hiddenZones(c.Zones) {
+		log.Warn("a zone hides records of another: " + hidden)
+	}
 	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "tls", fmt.Sprint(server.TLSAddrs()),
 		"admin", admin.addr(),
 		"zones", fmt.Sprint(c.Zones))

@@ -73,16 +73,22 @@ func (a *admin) addr() string {
 	return a.listener.Addr().String()
 }
 
-// readyz says whether questions should be sent here: not before the first sync, and not once we are ending. A source
-// that fails later changes nothing: its last known peers are better than no answer.
+// readyz says whether questions should be sent here: not before the first sync, unless there is a snapshot, and not once
+// we are ending. A source that fails later changes nothing: its last known peers are better than no answer.
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	var lines []string
 	ready := !a.ending.Load()
 	if !ready {
 		lines = append(lines, "[-] shutdown: answers go on for the shutdown delay only")
 	}
+	known, stale := a.watched.Stale()
+	if stale {
+		lines = append(lines, "[+] snapshot: the last known peers are served, of "+known.UTC().Format(time.RFC3339))
+	}
 	for _, s := range a.watched.Status() {
 		switch {
+		case !s.Synced && stale:
+			lines = append(lines, "[+] "+waitsFor(s))
 		case !s.Synced:
 			ready = false
 			lines = append(lines, "[-] "+waitsFor(s))

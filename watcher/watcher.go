@@ -24,6 +24,8 @@ type Watcher struct {
 	zones   Applier
 	log     *slog.Logger
 	synced  []atomic.Bool // by source
+
+	snapshot *Snapshot // nil: none
 }
 
 // Status says how one source is doing.
@@ -37,6 +39,13 @@ type Status struct {
 func New(sources []Source, zones Applier, log *slog.Logger) *Watcher {
 	return &Watcher{sources: sources, zones: zones, log: log, synced: make([]atomic.Bool, len(sources))}
 }
+
+// Use makes Run begin with what the snapshot says, and write it from then on. It must come before Run.
+func (w *Watcher) Use(s *Snapshot) { w.snapshot = s }
+
+// Stale tells whether the zones hold what a snapshot said, for want of a complete list of every source, and when that was
+// last known to be right. Any goroutine may call it.
+func (w *Watcher) Stale() (known time.Time, stale bool) { return w.snapshot.Stale() }
 
 // Status returns how each source is doing. Any goroutine may call it.
 func (w *Watcher) Status() []Status {
@@ -65,8 +74,10 @@ func (w *Watcher) Once(ctx context.Context) error {
 	return nil
 }
 
-// Run follows the sources until the context ends. Nothing is applied before each has sent a complete batch.
+// Run follows the sources until the context ends. Nothing is applied before each has sent a complete batch, but for a
+// snapshot: its objects are there at once, each until a source speaks of it or every source is complete.
 func (w *Watcher) Run(ctx context.Context) {
+	unheard := w.snapshot.apply(w.zones)
 	batches := make(chan sourceBatch, 1024) // what comes while a view is made
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -82,8 +93,28 @@ func (w *Watcher) Run(ctx context.Context) {
 			})
 		})
 	}
-	g := gather{zones: w.zones, log: w.log, pending: map[string]zone.Change{}, synced: w.synced, moves: newMoves()}
+	g := gather{
+		zones: w.zones, log: w.log, pending: map[string]zone.Change{}, synced: w.synced, moves: newMoves(),
+		snapshot: w.snapshot, unheard: unheard,
+	}
+	if w.snapshot != nil {
+		// It ends after gather, so that the last view is written too.
+		stop := make(chan struct{})
+		defer close(stop)
+		running.Go(func() { w.snapshot.run(stop, w.known) })
+	}
 	g.run(ctx, batches)
+}
+
+// known returns since when what is served may be out of date: now, if no source has a fault.
+func (w *Watcher) known() time.Time {
+	at := time.Now()
+	for _, source := range w.sources {
+		if since := source.Health().Since; !since.IsZero() && since.Before(at) {
+			at = since
+		}
+	}
+	return at
 }
 
 // sourceBatch is a batch and the place of its source.
@@ -100,6 +131,9 @@ type gather struct {
 	pending map[string]zone.Change // by object: a later change replaces the earlier one
 	synced  []atomic.Bool          // by source: it has sent a complete batch
 	moves   moves
+
+	snapshot *Snapshot       // nil: none
+	unheard  map[string]bool // objects of the snapshot of which no source has spoken
 }
 
 func (g *gather) run(ctx context.Context, batches <-chan sourceBatch) {
@@ -110,11 +144,20 @@ func (g *gather) run(ctx context.Context, batches <-chan sourceBatch) {
 		case b := <-batches:
 			g.take(b)
 		}
+		if g.unheard != nil && !g.complete() {
+			// One source may be away for long: what the others say is newer than the snapshot.
+			g.publish(time.Now())
+		}
 	}
-	g.log.Info("zones synced", "objects", len(g.pending))
-	for {
+	g.forget()
+	for synced := false; ; {
 		g.drain(batches)
 		g.publish(time.Now())
+		g.snapshot.replaced(g.zones.View())
+		if !synced {
+			synced = true
+			g.log.Info("zones synced", "objects", g.zones.View().Counts().Objects)
+		}
 		var due <-chan time.Time
 		if next, ok := g.moves.next(); ok {
 			due = time.After(time.Until(next))
@@ -135,6 +178,15 @@ func (g *gather) take(b sourceBatch) {
 	}
 	if b.Complete {
 		g.synced[b.source].Store(true)
+	}
+}
+
+// forget makes the objects go that only the snapshot knows.
+func (g *gather) forget() {
+	for name := range g.unheard {
+		if _, heard := g.pending[name]; !heard {
+			g.pending[name] = zone.Change{Object: name}
+		}
 	}
 }
 
@@ -166,7 +218,12 @@ func (g *gather) publish(now time.Time) {
 	for _, c := range g.pending {
 		was, _ := before.Object(c.Object)
 		news.compare(was, c)
-		changes = append(changes, g.moves.hold(was, c, now))
+		if g.unheard[c.Object] {
+			delete(g.unheard, c.Object) // a complete list says where every endpoint is: none is on the move
+		} else {
+			c = g.moves.hold(was, c, now)
+		}
+		changes = append(changes, c)
 	}
 	news.end()
 	clear(g.pending)

@@ -16,6 +16,10 @@ type Config struct {
 	NegativeTTL uint32         // of negative answers, in seconds
 	NameServer  []netip.Addr   // addresses of ns.dns.Z
 	Serial      uint32         // of the first view
+
+	// Continues has the last serial numbers of zones that were served before, as View.Serials returned them. Such a zone
+	// begins with Serial only if that comes after its last one, else with the next (RFC 1982).
+	Continues map[Name]uint32
 }
 
 // Store owns the zones. Writers take turns; readers take no lock.
@@ -74,7 +78,7 @@ func NewStore(c Config) (*Store, error) {
 			return nil, err
 		}
 		s.schemas = append(s.schemas, schema)
-		view.zones = append(view.zones, newZone(apex, c.Serial, schema.authority, schema.fixed(c.NameServer)))
+		view.zones = append(view.zones, newZone(apex, c.serial(apex), schema.authority, schema.fixed(c.NameServer)))
 	}
 	first := &s.schemas[0]
 	for _, apex := range c.Zones[1:] {
@@ -83,10 +87,10 @@ func NewStore(c Config) (*Store, error) {
 		}
 	}
 	for _, apex := range reverse {
-		view.zones = append(view.zones, newZone(apex, c.Serial, first.authority, recordSet{apex: {first.ns()}}))
+		view.zones = append(view.zones, newZone(apex, c.serial(apex), first.authority, recordSet{apex: {first.ns()}}))
 	}
 	if len(reverse) == 0 {
-		view.addresses = newAddressZones(c.Serial, first.authority, newShards[Name, RRset]())
+		view.addresses = newAddressZones(c.serial(Root), first.authority, newShards[Name, RRset]())
 	}
 	s.current.Store(view)
 	return s, nil

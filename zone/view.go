@@ -3,6 +3,7 @@ package zone
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/miekg/dns"
@@ -206,6 +207,17 @@ func (v *View) Object(name string) (Change, bool) {
 		return Change{}, false
 	}
 	return o.given, true
+}
+
+// Objects iterates over the last change of each object that is there, in no order. Nobody may change their slices.
+func (v *View) Objects() iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		for _, o := range v.objects.all() {
+			if !yield(o.given) {
+				return
+			}
+		}
+	}
 }
 
 // Excluded returns all that is known but left out, in canonical order: by namespace, service, pod, addresses, reason.

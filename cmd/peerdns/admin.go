@@ -73,16 +73,22 @@ func (a *admin) addr() string {
 	return a.listener.Addr().String()
 }
 
-// readyz says whether questions should be sent here: not before the first sync, and not once we are ending. A source
-// that fails later changes nothing: its last known peers are better than no answer.
+// readyz says whether questions should be sent here: not before the first sync, unless there is a snapshot, and not once
+// we are ending. A source that fails later changes nothing: its last known peers are better than no answer.
 func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 	var lines []string
 	ready := !a.ending.Load()
 	if !ready {
 		lines = append(lines, "[-] shutdown: answers go on for the shutdown delay only")
 	}
+	known, stale := a.watched.Stale()
+	if stale {
+		lines = append(lines, "[+] snapshot: the last known peers are served, of "+known.UTC().Format(time.RFC3339))
+	}
 	for _, s := range a.watched.Status() {
 		switch {
+		case !s.Synced && stale:
+			lines = append(lines, "[+] "+waitsFor(s))
 		case !s.Synced:
 			ready = false
 			lines = append(lines, "[-] "+waitsFor(s))
@@ -112,8 +118,15 @@ func waiting(sources []watcher.Status) string {
 	return "not synced yet"
 }
 
-// stale says which source has failed for how long, if it is longer than that.
-func stale(sources []watcher.Status, after time.Duration, now time.Time) string {
+// outdated says why the zones may be old: only a snapshot is known yet, or a source has failed for longer than that.
+func outdated(w *watcher.Watcher, after time.Duration, now time.Time) string {
+	if known, stale := w.Stale(); stale {
+		return fmt.Sprintf("last known %s ago, %s", now.Sub(known).Round(time.Second), waiting(w.Status()))
+	}
+	return failingFor(w.Status(), after, now)
+}
+
+func failingFor(sources []watcher.Status, after time.Duration, now time.Time) string {
 	for _, s := range sources {
 		if s.Err != nil && !s.Since.IsZero() && now.Sub(s.Since) >= after {
 			return fmt.Sprintf("%s: no contact for %s: %v", s.Source, now.Sub(s.Since).Round(time.Second), s.Err)

@@ -28,7 +28,7 @@ func TestHiddenZones(t *testing.T) {
 	}
 }
 
-func TestStaleNamesTheFirstSourceThatFailsForLong(t *testing.T) {
+func TestTheFirstSourceThatFailsForLongIsNamed(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	failing := func(since time.Duration) watcher.Status {
 		return watcher.Status{Source: "pods in namespace shop", Synced: true, Health: watcher.Health{
@@ -45,7 +45,7 @@ func TestStaleNamesTheFirstSourceThatFailsForLong(t *testing.T) {
 		{[]watcher.Status{failing(59 * time.Second), failing(90 * time.Second)}, "pods in namespace shop: no contact for 1m30s: connection refused"},
 		{[]watcher.Status{failing(time.Minute)}, "pods in namespace shop: no contact for 1m0s: connection refused"},
 	} {
-		if got := stale(test.sources, time.Minute, now); got != test.want {
+		if got := failingFor(test.sources, time.Minute, now); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	Context    string
 
 	watcher.APIOptions
+	SnapshotFile   string // "": none
+	SnapshotMaxAge time.Duration
 
 	Sets []*PeerSet // one from the flags and the file's top, or those of the file's list
 
@@ -76,7 +78,19 @@ func newPeerSet(name, origin string) *PeerSet {
 func parseConfig(args []string, getenv func(string) string) (c *Config, help string, faults []error) {
 	set := newPeerSet("", "")
 	host, _ := os.Hostname() // without one there is no default
-	c = &Config{ServerID: host[:min(len(host), resolver.MaxServerID)], Sets: []*PeerSet{set}, AdminListen: ":9153", TTL: 5, NegativeTTL: 2, MaxUDPSize: resolver.DefaultMaxUDPSize, AnswerOrder: answersRotate, StaleAfter: time.Minute, ShutdownDelay: 5 * time.Second, LogFormat: "text"}
+	c = &Config{
+		Sets:           []*PeerSet{set},
+		AdminListen:    ":9153",
+		TTL:            5,
+		NegativeTTL:    2,
+		MaxUDPSize:     resolver.DefaultMaxUDPSize,
+		AnswerOrder:    answersRotate,
+		ServerID:       host[:min(len(host), resolver.MaxServerID)],
+		SnapshotMaxAge: 24 * time.Hour,
+		StaleAfter:     time.Minute,
+		ShutdownDelay:  5 * time.Second,
+		LogFormat:      "text",
+	}
 	s := &settings{}
 	c.bind(s, set)
 	faults = s.parseArgs(args)
@@ -135,6 +149,10 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 		"the API (repeatable)", parseText)
 	one(s, &c.Kubeconfig, "kubeconfig", "FILE", "", "how to reach the API (default: the service account of our pod)", parseText)
 	one(s, &c.Context, "context", "NAME", "", "context of the kubeconfig (default: its current one)", parseText)
+	one(s, &c.SnapshotFile, "snapshot-file", "FILE", "", "keep the last known peers in this file, and serve them at a start "+
+		"until the source can be read (default: off)", parseText)
+	one(s, &c.SnapshotMaxAge, "snapshot-max-age", "DURATION", "24h", "ignore a snapshot that was last known to be right "+
+		"longer ago than this", parseAge)
 
 	yes(s, &c.CachedList, "cached-list", "take the first list from the API server's cache: cheaper, and perhaps a little old")
 	one(s, &c.VerifyInterval, "verify-interval", "DURATION", "0s", "time between two checks of the watch against a list; 0s for none", parseDelay)
@@ -226,6 +244,19 @@ func (c *Config) watched(ofKubeconfig string) []watcher.PeerSet {
 	return sets
 }
 
+// fingerprint returns what a snapshot must have in common with us: what is read, from where, and the zones that it fills.
+// TTLs, reverse ranges and listeners make nothing else of an object.
+func (c *Config) fingerprint(sources []watcher.Source) string {
+	settings := []string{"kubeconfig=" + c.Kubeconfig, "context=" + c.Context}
+	for _, apex := range c.Zones {
+		settings = append(settings, "zone="+apex.String())
+	}
+	for _, source := range sources { // they know the namespace that the kubeconfig names
+		settings = append(settings, "source="+source.String())
+	}
+	return watcher.Fingerprint(c.watched(""), settings...)
+}
+
 // serviceAccountNamespace is where Kubernetes puts the namespace of the pod that we run in.
 const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
@@ -290,6 +321,9 @@ func (c *Config) validate(s *settings) []error {
 		case !needed && file[1] != "":
 			fault(file[0], "%q is for TLS only: give --listen-tls too", file[1])
 		}
+	}
+	if c.SnapshotFile == "" && len(s.lookup("snapshot-max-age").given) > 0 {
+		fault("snapshot-max-age", "%s is of no file: give --snapshot-file too", c.SnapshotMaxAge)
 	}
 	for i, set := range c.Sets {
 		faults = append(faults, set.validate()...)

@@ -82,7 +82,7 @@ func read(t *testing.T, args []string) *zone.View {
 	if len(faults) > 0 {
 		t.Fatal(faults)
 	}
-	store, err := newStore(config)
+	store, err := newStore(config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

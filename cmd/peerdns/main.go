@@ -60,7 +60,8 @@ func run(signals <-chan os.Signal, args []string, getenv func(string) string, st
 		}
 		return exitUsage
 	}
-	store, err := newStore(config)
+	snapshot := openSnapshot(config, sources, log)
+	store, err := newStore(config, snapshot.Serials())
 	if err != nil {
 		fmt.Fprintf(stderr, "--zone, --reverse: %v\n", err)
 		return exitUsage
@@ -74,7 +75,7 @@ func run(signals <-chan os.Signal, args []string, getenv func(string) string, st
 		}()
 		err = printZone(ctx, watcher.New(sources, store, log), store, stdout)
 	} else {
-		err = serve(ctx, signals, config, sources, store, log)
+		err = serve(ctx, signals, config, sources, store, snapshot, log)
 	}
 	if err != nil {
 		log.Error("peerdns failed", "err", err)
@@ -141,10 +142,20 @@ func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 	return watcher.APISources(client, c.watched(namespace), c.APIOptions, log), nil
 }
 
-func newStore(c *Config) (*zone.Store, error) {
+// openSnapshot reads the last known peers. It returns nil where they are not wanted.
+func openSnapshot(c *Config, sources []watcher.Source, log *slog.Logger) *watcher.Snapshot {
+	if c.SnapshotFile == "" || c.PrintZone {
+		return nil
+	}
+	return watcher.OpenSnapshot(watcher.SnapshotOptions{
+		Path: c.SnapshotFile, MaxAge: c.SnapshotMaxAge, Config: c.fingerprint(sources), Log: log,
+	})
+}
+
+func newStore(c *Config, continues map[zone.Name]uint32) (*zone.Store, error) {
 	return zone.NewStore(zone.Config{
 		Zones: c.Zones, Reverse: c.Reverse, TTL: c.TTL, NegativeTTL: c.NegativeTTL,
-		NameServer: c.AdvertiseAddress, Serial: uint32(time.Now().Unix()),
+		NameServer: c.AdvertiseAddress, Serial: uint32(time.Now().Unix()), Continues: continues,
 	})
 }
 
@@ -176,15 +187,16 @@ func printZone(ctx context.Context, w *watcher.Watcher, store *zone.Store, out i
 
 // serve answers until a signal ends it. The sockets are bound before the first object is read.
 func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []watcher.Source, store *zone.Store,
-	log *slog.Logger,
+	snapshot *watcher.Snapshot, log *slog.Logger,
 ) error {
 	watched := watcher.New(sources, store, log)
+	watched.Use(snapshot)
 	server, err := resolver.Listen(resolver.Options{
 		Listen: c.Listen, ListenTLS: c.ListenTLS, TLS: resolver.TLSFiles{CertFile: c.TLSCertFile, KeyFile: c.TLSKeyFile},
 		Allow: c.Allow, MaxUDPSize: c.MaxUDPSize, Sorted: c.AnswerOrder == answersSorted,
 		ServerID: c.ServerID, Version: "peerdns " + versionText(),
 		NotReady: func() string { return waiting(watched.Status()) },
-		Stale:    func() string { return stale(watched.Status(), c.StaleAfter, time.Now()) },
+		Stale:    func() string { return outdated(watched, c.StaleAfter, time.Now()) },
 		Log:      log,
 	}, store)
 	if err != nil {
@@ -193,7 +205,7 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 	if len(c.AdvertiseAddress) == 0 {
 		log.Warn("the zone's name server has no address: give --advertise-address")
 	}
-	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched, server), log)
+	admin, err := listenAdmin(c.AdminListen, watched, newRegistry(store, watched, snapshot, server), log)
 	if err != nil {
 		return errors.Join(err, server.Serve(ended()))
 	}

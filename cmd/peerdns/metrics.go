@@ -1,6 +1,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
@@ -10,7 +12,9 @@ import (
 )
 
 // newRegistry returns the metrics of the process.
-func newRegistry(store *zone.Store, watched *watcher.Watcher, server *resolver.Server) *prometheus.Registry {
+func newRegistry(store *zone.Store, watched *watcher.Watcher, snapshot *watcher.Snapshot,
+	server *resolver.Server,
+) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	buildInfo := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "peerdns_build_info", Help: "Always 1; the version is a label.",
@@ -19,7 +23,7 @@ func newRegistry(store *zone.Store, watched *watcher.Watcher, server *resolver.S
 	buildInfo.Set(1)
 	registry.MustRegister(buildInfo, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		zoneCollector{store}, sourceCollector{watched}, serverCollector{server})
+		zoneCollector{store}, sourceCollector{watched}, snapshotCollector{watched, snapshot}, serverCollector{server})
 	return registry
 }
 
@@ -94,6 +98,40 @@ func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
 		for desc, count := range map[*prometheus.Desc]int{sourceErrors: s.Faults, sourcePanics: s.Panics, sourceDiffered: s.Differed} {
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), s.Source)
 		}
+	}
+}
+
+// snapshotCollector reads how the snapshot is doing when it is asked.
+type snapshotCollector struct {
+	watched  *watcher.Watcher
+	snapshot *watcher.Snapshot // nil: off
+}
+
+var (
+	stale       = prometheus.NewDesc("peerdns_stale", "1 while the zones hold what a snapshot said, else 0.", nil, nil)
+	snapshotAge = prometheus.NewDesc("peerdns_snapshot_age_seconds",
+		"Time since the sources last said what the snapshot file holds. Absent without such a file.", nil, nil)
+	snapshotFailures = prometheus.NewDesc("peerdns_snapshot_write_failures_total", "Attempts to write the snapshot that failed.", nil, nil)
+)
+
+// Describe sends every description.
+func (snapshotCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range [...]*prometheus.Desc{stale, snapshotAge, snapshotFailures} {
+		out <- desc
+	}
+}
+
+// Collect sends the status of the snapshot.
+func (c snapshotCollector) Collect(out chan<- prometheus.Metric) {
+	_, isStale := c.watched.Stale()
+	out <- gauge(stale, truth(isStale))
+	if c.snapshot == nil {
+		return
+	}
+	status := c.snapshot.Status()
+	out <- prometheus.MustNewConstMetric(snapshotFailures, prometheus.CounterValue, float64(status.Faults))
+	if !status.Known.IsZero() {
+		out <- gauge(snapshotAge, max(0, time.Since(status.Known).Seconds()))
 	}
 }
 

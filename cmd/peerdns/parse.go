@@ -128,6 +128,14 @@ func parseDelay(text string) (time.Duration, error) {
 	return d, nil
 }
 
+func parseAge(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is not an age: want more than 0s, as 24h or 30m", text)
+	}
+	return d, nil
+}
+
 func parseLevel(text string) (slog.Level, error) {
 	levels := []string{"debug", "info", "warn", "error"}
 	i := slices.Index(levels, text)

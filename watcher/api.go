@@ -37,6 +37,7 @@ type apiSource struct {
 	example runtime.Object
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	files   func() error // what is wrong with the files of the client
 	*faults
 }
 
@@ -79,7 +80,12 @@ func APISources(client kubernetes.Interface, sets []PeerSet, log *slog.Logger) [
 }
 
 func newAPISource(client kubernetes.Interface, wanted selection, log *slog.Logger) *apiSource {
-	s := &apiSource{selection: wanted, faults: newFaults(log.With("source", wanted.String()))}
+	s := &apiSource{
+		selection: wanted, faults: newFaults(log.With("source", wanted.String())), files: func() error { return nil },
+	}
+	if c, ok := client.(interface{ FilesFault() error }); ok {
+		s.files = c.FilesFault
+	}
 	switch wanted.kind {
 	case Pods:
 		resource := client.CoreV1().Pods(wanted.namespace)
@@ -96,6 +102,13 @@ func newAPISource(client kubernetes.Interface, wanted selection, log *slog.Logge
 
 func lister[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+// Health says how the source is doing.
+func (s *apiSource) Health() Health {
+	h := s.faults.Health()
+	h.Files = s.files()
+	return h
 }
 
 // changes returns what an object says in each peer set.

@@ -16,6 +16,7 @@ type Health struct {
 	Since   time.Time // when the fault that lasts began; zero: none lasts
 	Err     error     // of the last attempt; nil: it was successful, or there was none
 	Faults  int       // failed attempts so far
+	Files   error     // what is wrong with the files by which the API is reached; what they said before is in use
 }
 
 // faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last, once

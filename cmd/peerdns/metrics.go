@@ -67,12 +67,15 @@ var (
 		[]string{"source"}, nil)
 	sourceContact = prometheus.NewDesc("peerdns_source_last_contact_timestamp_seconds",
 		"When an attempt to read the source was last successful, 0 for never.", []string{"source"}, nil)
+	sourceFiles = prometheus.NewDesc("peerdns_source_files_valid",
+		"1 if the files with what the API and we know each other by (CA or trusted peers, token, certificate) are good, else 0: what "+
+			"they said before is in use.", []string{"source"}, nil)
 	sourceErrors = prometheus.NewDesc("peerdns_source_errors_total", "Attempts to read the source that failed.", []string{"source"}, nil)
 )
 
 // Describe sends every description.
 func (sourceCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceErrors} {
+	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceFiles, sourceErrors} {
 		out <- desc
 	}
 }
@@ -87,6 +90,7 @@ func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- gauge(sourceSynced, truth(s.Synced), s.Source)
 		out <- gauge(sourceUp, truth(s.Err == nil), s.Source)
 		out <- gauge(sourceContact, contact, s.Source)
+		out <- gauge(sourceFiles, truth(s.Files == nil), s.Source)
 		out <- prometheus.MustNewConstMetric(sourceErrors, prometheus.CounterValue, float64(s.Faults), s.Source)
 	}
 }

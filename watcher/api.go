@@ -28,6 +28,7 @@ type apiSource struct {
 	client  rest.Interface
 	newList func() runtime.Object
 	change  func(Rules, runtime.Object) zone.Change
+	files   func() error // what is wrong with the files of the client
 	*faults
 
 	// These belong to whoever runs Run.
@@ -86,7 +87,10 @@ func APISources(client kubernetes.Interface, sets []PeerSet, opts APIOptions, lo
 func newAPISource(client kubernetes.Interface, wanted selection, opts APIOptions, log *slog.Logger) *apiSource {
 	s := &apiSource{
 		selection: wanted, APIOptions: opts, change: Rules.change, faults: newFaults(log.With("source", wanted.String())),
-		client: client.CoreV1().RESTClient(), known: map[string]string{},
+		client: client.CoreV1().RESTClient(), known: map[string]string{}, files: func() error { return nil },
+	}
+	if c, ok := client.(interface{ FilesFault() error }); ok {
+		s.files = c.FilesFault
 	}
 	switch wanted.kind {
 	case Pods:
@@ -105,6 +109,13 @@ func (s *apiSource) request(o metav1.ListOptions) *rest.Request {
 	o.LabelSelector = s.selector
 	return s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(string(s.kind)).
 		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
+}
+
+// Health says how the source is doing.
+func (s *apiSource) Health() Health {
+	h := s.faults.Health()
+	h.Files = s.files()
+	return h
 }
 
 // seen is an object, with what it says in each peer set.

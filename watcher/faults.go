@@ -22,6 +22,7 @@ type Health struct {
 	Faults   int       // failed attempts so far
 	Panics   int       // objects that we failed to read, and left as they were
 	Differed int       // objects that a check found to differ from what the watch had told
+	Files    error     // what is wrong with the files by which the API is reached; what they said before is in use
 }
 
 // faults keeps the health of one source and logs its faults: once when they begin, once a minute while they last and when

@@ -31,8 +31,8 @@ type trail struct {
 	listed  map[string]bool // folders whose manifests are read
 }
 
-// followed is what is being followed.
-type followed struct {
+// watchedTrail is what is being followed.
+type watchedTrail struct {
 	trail
 	faults map[string]string // by folder that cannot be watched: why, as it was logged
 }
@@ -132,7 +132,7 @@ func (m *Manifests) watch(notify *fsnotify.Watcher) {
 }
 
 // note logs why a folder is not watched, once.
-func (f *followed) note(m *Manifests, dir string, err error) {
+func (f *watchedTrail) note(m *Manifests, dir string, err error) {
 	if f.faults == nil {
 		f.faults = map[string]string{}
 	}

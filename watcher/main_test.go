@@ -3,6 +3,9 @@ package watcher
 import (
 	"bytes"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,7 +14,26 @@ import (
 	"peerdns/zone"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// Go reads the system's roots once, so this comes first.
+	dir, err := os.MkdirTemp("", "peerdns-roots-")
+	if err != nil {
+		panic(err)
+	}
+	file := filepath.Join(dir, "roots.pem")
+	if err := os.WriteFile(file, []byte(systemRoot().certPEM()), 0o600); err != nil {
+		panic(err)
+	}
+	os.Setenv("SSL_CERT_FILE", file)
+	os.Setenv("SSL_CERT_DIR", dir)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
+		os.RemoveAll(dir)
+		os.Exit(status)
+	}))
+}
+
+// systemRoot is an authority that the system of the tests trusts, and nobody else should.
+var systemRoot = sync.OnceValue(func() *identity { return issue(new(testing.B), nil, authority) })
 
 func newStore(t testing.TB) *zone.Store {
 	t.Helper()

@@ -35,7 +35,7 @@ type Manifests struct {
 	said    map[string]bool          // objects that have been sent
 	changed bool                     // the files say something else than what was sent
 	passed  map[string]bool          // what is no regular file in a folder, and has been logged
-	follow  followed
+	follow  watchedTrail
 }
 
 // NewManifests returns the source that reads the files and folders at paths. Of a folder it reads the files in it

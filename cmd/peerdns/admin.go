@@ -94,6 +94,8 @@ func (a *admin) readyz(w http.ResponseWriter, r *http.Request) {
 			lines = append(lines, "[-] "+waitsFor(s))
 		case s.Err != nil:
 			lines = append(lines, fmt.Sprintf("[+] %s: synced, the last known peers are served: %v", s.Source, s.Err))
+		case s.Files != nil:
+			lines = append(lines, fmt.Sprintf("[+] %s: synced, by what was in a file before: %v", s.Source, s.Files))
 		default:
 			lines = append(lines, fmt.Sprintf("[+] %s: synced", s.Source))
 		}

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -38,9 +40,12 @@ type Config struct {
 	ServerID         string         // "": none
 
 	Manifests  []string // files and folders; none: the API
-	Kubeconfig string   // "": the service account of our pod
+	Kubeconfig string   // "": a service account
 	Context    string
 
+	KubeAPI             string // URL of the API, with a service account; "": not known
+	ServiceAccountPath  string
+	TrustedPeerCertFile string // "": what the CA vouches for
 	watcher.APIOptions
 	SnapshotFile   string // "": none
 	SnapshotMaxAge time.Duration
@@ -149,6 +154,12 @@ func (c *Config) bind(s *settings, set *PeerSet) {
 		"the API (repeatable)", parseText)
 	one(s, &c.Kubeconfig, "kubeconfig", "FILE", "", "how to reach the API (default: the service account of our pod)", parseText)
 	one(s, &c.Context, "context", "NAME", "", "context of the kubeconfig (default: its current one)", parseText)
+	one(s, &c.KubeAPI, "kube-api", "URL", "", "https URL of the API, with a service account (default: that of the cluster that we "+
+		"run in)", parseKubeAPI)
+	one(s, &c.ServiceAccountPath, "service-account-path", "FOLDER", "", "token, ca.crt and namespace of a service account, "+
+		"followed as they change (default: where a pod has them)", parseText)
+	one(s, &c.TrustedPeerCertFile, "trusted-peer-cert-file", "FILE", "", "PEM file with the self-signed certificates that the "+
+		"API may have, in place of what its CA signs; followed as it changes", parseText)
 	one(s, &c.SnapshotFile, "snapshot-file", "FILE", "", "keep the last known peers in this file, and serve them at a start "+
 		"until the source can be read (default: off)", parseText)
 	one(s, &c.SnapshotMaxAge, "snapshot-max-age", "DURATION", "24h", "ignore a snapshot that was last known to be right "+
@@ -209,6 +220,9 @@ func (c *Config) complete(getenv func(string) string) []error {
 			c.Zones = []zone.Name{name}
 		}
 	}
+	if err := c.completeAPI(getenv); err != nil {
+		faults = append(faults, err)
+	}
 	podIP := getenv("POD_IP")
 	switch {
 	case len(c.AdvertiseAddress) > 0:
@@ -226,6 +240,22 @@ func (c *Config) complete(getenv func(string) string) []error {
 		}
 	}
 	return faults
+}
+
+// serviceAccountPath is where Kubernetes puts what belongs to the service account of the pod that we run in.
+const serviceAccountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// completeAPI fills in how the API of the cluster that we run in is reached.
+func (c *Config) completeAPI(getenv func(string) string) error {
+	host, port := getenv("KUBERNETES_SERVICE_HOST"), getenv("KUBERNETES_SERVICE_PORT")
+	if c.KubeAPI != "" || c.Kubeconfig != "" || len(c.Manifests) > 0 || host == "" || port == "" {
+		return nil
+	}
+	var err error
+	if c.KubeAPI, err = parseKubeAPI("https://" + net.JoinHostPort(host, port)); err != nil {
+		return fmt.Errorf("KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT: %w", err)
+	}
+	return nil
 }
 
 // watched returns the peer sets as the watcher takes them. The namespace of the kubeconfig's context is a default.
@@ -247,7 +277,7 @@ func (c *Config) watched(ofKubeconfig string) []watcher.PeerSet {
 // fingerprint returns what a snapshot must have in common with us: what is read, from where, and the zones that it fills.
 // TTLs, reverse ranges and listeners make nothing else of an object.
 func (c *Config) fingerprint(sources []watcher.Source) string {
-	settings := []string{"kubeconfig=" + c.Kubeconfig, "context=" + c.Context}
+	settings := []string{"kubeconfig=" + c.Kubeconfig, "context=" + c.Context, "kube-api=" + c.KubeAPI}
 	for _, apex := range c.Zones {
 		settings = append(settings, "zone="+apex.String())
 	}
@@ -257,19 +287,18 @@ func (c *Config) fingerprint(sources []watcher.Source) string {
 	return watcher.Fingerprint(c.watched(""), settings...)
 }
 
-// serviceAccountNamespace is where Kubernetes puts the namespace of the pod that we run in.
-const serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
 func (c *Config) ownNamespace(ofKubeconfig string) string {
 	if c.Kubeconfig != "" {
 		return cmp.Or(ofKubeconfig, "default")
 	}
-	own, err := os.ReadFile(serviceAccountNamespace)
+	own, err := os.ReadFile(filepath.Join(c.serviceAccount(), "namespace"))
 	if err != nil {
 		return "default"
 	}
 	return cmp.Or(strings.TrimSpace(string(own)), "default")
 }
+
+func (c *Config) serviceAccount() string { return cmp.Or(c.ServiceAccountPath, serviceAccountPath) }
 
 // hiddenZones returns a line for each zone that lies where another one has its records.
 func hiddenZones(zones []zone.Name) []string {
@@ -293,8 +322,22 @@ func (c *Config) validate(s *settings) []error {
 	fault := func(name, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("%s: %w", s.lookup(name).where(), fmt.Errorf(format, args...)))
 	}
-	if len(c.Manifests) > 0 && c.Kubeconfig != "" {
-		fault("kubeconfig", "goes not together with --manifests: objects come from the API or from files")
+	for _, of := range [...]struct {
+		name, value    string
+		withKubeconfig bool
+	}{
+		{"kubeconfig", c.Kubeconfig, true},
+		{"kube-api", c.KubeAPI, false},
+		{"service-account-path", c.ServiceAccountPath, false},
+		{"trusted-peer-cert-file", c.TrustedPeerCertFile, true},
+	} {
+		switch {
+		case of.value == "":
+		case len(c.Manifests) > 0:
+			fault(of.name, "goes not together with --manifests: objects come from the API or from files")
+		case c.Kubeconfig != "" && !of.withKubeconfig:
+			fault(of.name, "goes not together with --kubeconfig, which says it too: give one of them")
+		}
 	}
 	if c.Context != "" && c.Kubeconfig == "" {
 		fault("context", "%q is a context of no file: give --kubeconfig too", c.Context)

@@ -41,6 +41,19 @@ func TestFaultsOfConfiguration(t *testing.T) {
 		{"--kubeconfig=k --manifests=m", `--kubeconfig: goes not together with --manifests: `},
 		{"--context=", `--context: is empty`},
 		{"--context=c", `--context: "c" is a context of no file: give --kubeconfig too`},
+		{"--kube-api=", `--kube-api: "" is not a URL with https`},
+		{"--kube-api=http://192.0.2.1", `--kube-api: "http://192.0.2.1" is not a URL with https, and tokens are sent over nothing else: want for instance https://192.0.2.1:6443`},
+		{"--kube-api=192.0.2.1:6443", `--kube-api: is not a URL: want for instance https://192.0.2.1:6443`},
+		{"--kube-api=https://", `--kube-api: "https://" has no host: want`},
+		{"--kube-api=https://u:p@api.test", `--kube-api: has a user: credentials belong in`},
+		{"--kube-api=https://api.test?x", `--kube-api: "https://api.test?x" has more than host, port and path: want`},
+		{"--kube-api=https://api.test --kubeconfig=k", `--kube-api: goes not together with --kubeconfig`},
+		{"--kube-api=https://api.test --manifests=m", `--kube-api: goes not together with --manifests`},
+		{"--service-account-path=", `--service-account-path: is empty`},
+		{"--service-account-path=s --kubeconfig=k", `--service-account-path: goes not together with --kubeconfig`},
+		{"--service-account-path=s --manifests=m", `--service-account-path: goes not together with --manifests`},
+		{"--trusted-peer-cert-file=", `--trusted-peer-cert-file: is empty`},
+		{"--trusted-peer-cert-file=t --manifests=m", `--trusted-peer-cert-file: goes not together with --manifests`},
 		{"--namespace=Bad_NS", `--namespace: "Bad_NS" is not a namespace: want a DNS-1123 label`},
 		{"--namespace=a/b", `--namespace: "a/b" is not a namespace: want a DNS-1123 label`},
 		{"--namespace=..", `--namespace: ".." is not a namespace: want a DNS-1123 label`},
@@ -139,6 +152,13 @@ func TestDefaultsComeFromTheEnvironment(t *testing.T) {
 	}
 	if got := formatListen(c.Listen[0]); got != ":53" {
 		t.Errorf("listen: got %s, want :53", got)
+	}
+	env = map[string]string{"KUBERNETES_SERVICE_HOST": "2001:db8::1", "KUBERNETES_SERVICE_PORT": "443"}
+	if c, _, faults := parseConfig(nil, getenv); len(faults) > 0 || c.KubeAPI != "https://[2001:db8::1]:443" {
+		t.Errorf("API: got %q, %v; want that of the cluster", c.KubeAPI, faults)
+	}
+	if c, _, faults := parseConfig([]string{"--kube-api=https://api.test"}, getenv); len(faults) > 0 || c.KubeAPI != "https://api.test" {
+		t.Errorf("API: got %q, %v; want that of the flag", c.KubeAPI, faults)
 	}
 	c, _, _ = parseConfig([]string{"--zone=other.test", "--listen=192.0.2.1:53", "--listen=[::]:53"}, noEnv)
 	if want := []netip.Addr{netip.MustParseAddr("192.0.2.1")}; !slices.Equal(c.AdvertiseAddress, want) {

@@ -134,7 +134,10 @@ func newSources(c *Config, log *slog.Logger) ([]watcher.Source, []error) {
 		}
 		return []watcher.Source{source}, nil
 	}
-	api := watcher.API{Kubeconfig: c.Kubeconfig, Context: c.Context, UserAgent: "peerdns/" + versionText()}
+	api := watcher.API{
+		Kubeconfig: c.Kubeconfig, Context: c.Context, URL: c.KubeAPI, ServiceAccountPath: c.serviceAccount(),
+		TrustedPeerCertFile: c.TrustedPeerCertFile, UserAgent: "peerdns/" + versionText(), Log: log,
+	}
 	client, namespace, err := api.Client()
 	if err != nil {
 		return nil, faultsOf("kubeconfig", err)
@@ -159,14 +162,18 @@ func newStore(c *Config, continues map[zone.Name]uint32) (*zone.Store, error) {
 	})
 }
 
-// faultsOf returns a line for each error that is joined in err, under the flag's name.
+// faultsOf returns a line for each error that is joined in err, under the flag's name unless it names another.
 func faultsOf(flag string, err error) []error {
 	errs := []error{err}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		errs = joined.Unwrap()
 	}
 	for i, err := range errs {
-		errs[i] = fmt.Errorf("--%s: %w", flag, err)
+		of := flag
+		if named := (*watcher.SettingError)(nil); errors.As(err, &named) {
+			of = named.Setting
+		}
+		errs[i] = fmt.Errorf("--%s: %w", of, err)
 	}
 	return errs
 }

@@ -75,12 +75,17 @@ var (
 		"Objects that peerdns failed to read for a fault of its own, and left as they were.", []string{"source"}, nil)
 	sourceDiffered = prometheus.NewDesc("peerdns_source_missed_changes_total",
 		"Objects that a check (--verify-interval) found to differ from what the watch had told.", []string{"source"}, nil)
+	sourceFiles = prometheus.NewDesc("peerdns_source_files_valid",
+		"1 if the files with what the API and we know each other by (CA or trusted peers, token, certificate) are good, else 0: what "+
+			"they said before is in use.", []string{"source"}, nil)
 	sourceErrors = prometheus.NewDesc("peerdns_source_errors_total", "Attempts to read the source that failed.", []string{"source"}, nil)
 )
 
 // Describe sends every description.
 func (sourceCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range [...]*prometheus.Desc{sourceSynced, sourceUp, sourceContact, sourceErrors, sourcePanics, sourceDiffered} {
+	for _, desc := range [...]*prometheus.Desc{
+		sourceSynced, sourceUp, sourceContact, sourceFiles, sourceErrors, sourcePanics, sourceDiffered,
+	} {
 		out <- desc
 	}
 }
@@ -95,6 +100,7 @@ func (c sourceCollector) Collect(out chan<- prometheus.Metric) {
 		out <- gauge(sourceSynced, truth(s.Synced), s.Source)
 		out <- gauge(sourceUp, truth(s.Err == nil), s.Source)
 		out <- gauge(sourceContact, contact, s.Source)
+		out <- gauge(sourceFiles, truth(s.Files == nil), s.Source)
 		for desc, count := range map[*prometheus.Desc]int{sourceErrors: s.Faults, sourcePanics: s.Panics, sourceDiffered: s.Differed} {
 			out <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(count), s.Source)
 		}

@@ -29,6 +29,13 @@ func parseText(text string) (string, error) {
 	return text, nil
 }
 
+func parseKubeAPI(text string) (string, error) {
+	if err := watcher.CheckURL(text); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
 func parseListen(text string) (netip.AddrPort, error) {
 	if port, ok := strings.CutPrefix(text, ":"); ok {
 		if addrPort, err := netip.ParseAddrPort("0.0.0.0:" + port); err == nil {

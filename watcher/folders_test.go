@@ -79,8 +79,7 @@ func TestManifestsFollowWhatIsReplacedOnTheWay(t *testing.T) {
 				must(t, os.Symlink("../o/cur.yaml", inFolder(t, dir, "m/web.yaml")))
 			},
 			replace: func(t *testing.T, dir, text string) {
-				next, err := os.MkdirTemp(dir, "v")
-				must(t, err)
+				next := newFolder(t, dir)
 				write(t, filepath.Join(next, "v.yaml"), text)
 				link(t, filepath.Join("..", filepath.Base(next), "v.yaml"), filepath.Join(dir, "o/cur.yaml"))
 			},
@@ -89,8 +88,7 @@ func TestManifestsFollowWhatIsReplacedOnTheWay(t *testing.T) {
 			file: "v1/b/web.yaml", path: "cur/b/web.yaml",
 			links: func(t *testing.T, dir string) { must(t, os.Symlink("v1", filepath.Join(dir, "cur"))) },
 			replace: func(t *testing.T, dir, text string) {
-				next, err := os.MkdirTemp(dir, "v")
-				must(t, err)
+				next := newFolder(t, dir)
 				write(t, inFolder(t, next, "b/web.yaml"), text)
 				link(t, filepath.Base(next), filepath.Join(dir, "cur"))
 			},
@@ -208,4 +206,14 @@ func TestAFaultOfAFileIsLoggedWhenItBeginsChangesAndEnds(t *testing.T) {
 			t.Errorf("got %q, want one line with %q", got, test.want)
 		}
 	}
+}
+
+// newFolder makes a folder in dir, of a name that was not there.
+func newFolder(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	must(t, err)
+	path := filepath.Join(dir, fmt.Sprint("next-", len(entries)))
+	must(t, os.Mkdir(path, 0o700))
+	return path
 }

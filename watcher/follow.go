@@ -125,7 +125,7 @@ func (s *apiSource) open(ctx context.Context, o metav1.ListOptions) (watch.Inter
 	if err == nil && reflect.TypeOf(w) == emptyWatch {
 		err = errConnectionLost
 	}
-	if cause := context.Cause(ctx); cause == errNoReply {
+	if cause := context.Cause(ctx); errors.Is(cause, errNoReply) {
 		err = cause
 	}
 	if err != nil {

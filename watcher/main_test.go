@@ -2,6 +2,7 @@ package watcher
 
 import (
 	"bytes"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -24,10 +25,13 @@ func TestMain(m *testing.M) {
 	if err := os.WriteFile(file, []byte(systemRoot().certPEM()), 0o600); err != nil {
 		panic(err)
 	}
-	os.Setenv("SSL_CERT_FILE", file)
-	os.Setenv("SSL_CERT_DIR", dir)
+	if err := errors.Join(os.Setenv("SSL_CERT_FILE", file), os.Setenv("SSL_CERT_DIR", dir)); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(status int) {
-		os.RemoveAll(dir)
+		if err := os.RemoveAll(dir); err != nil {
+			panic(err)
+		}
 		os.Exit(status)
 	}))
 }

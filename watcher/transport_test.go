@@ -144,7 +144,9 @@ func TestNoTokenIsShown(t *testing.T) {
 			t.Errorf("a token with %s: got error %v", name, err)
 		}
 		mustHoldNoToken(t, fmt.Sprint(err))
-		get(t, client) // logs it
+		if err := get(t, client); err == nil { // which logs what is wrong with the file
+			t.Error("a server that is away has answered")
+		}
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, text := range []string{secret, "users: " + secret, "users: [{user: {token: [" + secret + "]}}]", "clusters: [{name: c, cluster: {server: 'https://u:" + secret + "@h'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c"} {

@@ -308,7 +308,7 @@ func hiddenZones(zones []zone.Name) []string {
 			above, err := outer.Child(tree)
 			for _, inner := range zones {
 				if err == nil && inner.In(above) {
-					lines = append(lines, fmt.Sprintf("of %s, names at and below %s are those of that zone", outer, inner))
+					lines = append(lines, fmt.Sprintf("names of %s at and below %s are those of the latter", outer, inner))
 				}
 			}
 		}

@@ -217,7 +217,7 @@ func serve(ctx context.Context, signals <-chan os.Signal, c *Config, sources []w
 		return errors.Join(err, server.Serve(ended()))
 	}
 	for _, hidden := range hiddenZones(c.Zones) {
-		log.Warn("a zone hides records of another: " + hidden)
+		log.Warn("a zone hides records of another", "zones", hidden)
 	}
 	log.Info("serving", "version", versionText(), "addresses", fmt.Sprint(server.Addrs()), "tls", fmt.Sprint(server.TLSAddrs()),
 		"admin", admin.addr(),
